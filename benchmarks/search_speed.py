@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import in_turn, print_table
+from benchmarks.timing import in_turn, print_table, times_in_turn
 from bert_tf.metrics.exact import CHUNK_ROWS, top_k
 
 SIZE = 384
@@ -54,10 +54,13 @@ def compare_vectors(options: Any) -> None:
         }
         found = [call() for call in calls.values()]
         is_same = all((other == found[0]).all() for other in found)
-        seconds = in_turn(calls, options.rounds)
-        rows.append([count, *(f"{seconds[name][0]:.3f}" for name in calls), is_same])
+        times = times_in_turn(calls, options.rounds)
+        for statistic in (np.min, np.median):
+            seconds = {name: statistic(values[:, 0]) for name, values in times.items()}
+            cells = [f"{value:.3f}" for value in seconds.values()]
+            rows.append([count, statistic.__name__, *cells, is_same])
     path.unlink()
-    print_table(["queries", "bert_tf", "FAISS", "NumPy", "same documents"], rows)
+    print_table(["queries", "seconds", "bert_tf", "FAISS", "NumPy", "same documents"], rows)
 
 
 def numpy_search(queries: np.ndarray, documents: np.ndarray, k: int) -> np.ndarray:

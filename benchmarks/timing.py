@@ -37,7 +37,13 @@ def measure(command: list[Any], log: pathlib.Path | None = None) -> Used:
 
 
 def in_turn(calls: Mapping[Any, Callable[[], Any]], rounds: int) -> dict[Any, tuple[float, float]]:
-    """Returns the median seconds and processor seconds of each call, after a round not counted.
+    """Returns the median seconds and processor seconds of each call; see `times_in_turn`."""
+    taken = times_in_turn(calls, rounds)
+    return {name: tuple(np.median(values, axis=0)) for name, values in taken.items()}
+
+
+def times_in_turn(calls: Mapping[Any, Callable[[], Any]], rounds: int) -> dict[Any, np.ndarray]:
+    """Returns seconds and processor seconds, [rounds, 2], of each call, after a round not counted.
 
     All take their turn in each round, so that a change of the machine's load meets them alike.
     """
@@ -48,7 +54,7 @@ def in_turn(calls: Mapping[Any, Callable[[], Any]], rounds: int) -> dict[Any, tu
             call()
             end, processor_end = time.perf_counter(), time.process_time()
             taken[name].append((end - start, processor_end - processor_start))
-    return {name: tuple(np.median(values[1:], axis=0)) for name, values in taken.items()}
+    return {name: np.array(values[1:]) for name, values in taken.items()}
 
 
 def print_table(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:

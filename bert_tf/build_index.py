@@ -24,7 +24,7 @@ from absl import flags, logging
 
 from bert_tf.config import config_flags
 from bert_tf.config.given_flags import check_given, check_needs
-from bert_tf.search.index_flags import define_index_flags
+from bert_tf.search.index_flags import define_index_flags, index_options
 from bert_tf.search.passages import PassageEmbedder, PassageRule, document_of
 from bert_tf.system.files import new_folder_path, read_lines
 from bert_tf.system.model_names import absolute_path
@@ -60,33 +60,25 @@ FAISS = flags.DEFINE_enum(
     "Also write a FAISS index of this kind. Without --input_file: for the existing index.",
 )
 FLAGS = flags.FLAGS
-INPUT_FLAGS = (
-    "init_checkpoint",
+# Fixed by an index that documents are added to.
+FIXED_FLAGS = (
     "dtype",
     "rescore",
     "dimensions",
     "similarity",
     "pooling",
+    "passages",
+    "passage_overlap",
+    "late_chunking",
+)
+INPUT_FLAGS = (
+    *FIXED_FLAGS,
+    "init_checkpoint",
     "max_seq_length",
     "batch_size",
     "add",
     "replace",
     "keep_texts",
-    "passages",
-    "passage_overlap",
-    "late_chunking",
-)
-# Fixed by an index that documents are added to.
-INDEX_FLAGS = (
-    "dtype",
-    "rescore",
-    "dimensions",
-    "similarity",
-    "pooling",
-    "language",
-    "passages",
-    "passage_overlap",
-    "late_chunking",
 )
 CHUNK_BATCHES = 32  # Texts of similar length share a batch, within this many batches.
 
@@ -129,7 +121,7 @@ def check_input_flags(folder: str) -> None:
             raise ValueError(f"--{name} changes an index without --input_file; run it alone.")
     if not (FLAGS.init_checkpoint or is_change):
         raise ValueError("Give the model that embeds the documents as --init_checkpoint.")
-    for name in INDEX_FLAGS:
+    for name in (*FIXED_FLAGS, "language"):
         if is_change and FLAGS[name].present:
             flag = "add" if ADD.value else "replace"
             raise ValueError(f"--{name} is fixed by the index with --{flag}; leave it out.")
@@ -177,8 +169,7 @@ def write(model: str, folder: str) -> None:
         count = count_documents(folder)
         embedder = SearchEmbedder(model, FLAGS.pooling, FLAGS.max_seq_length, FLAGS.batch_size)
     start = time.monotonic()
-    passages = PassageEmbedder(embedder, rule)
-    embedded = batches(passages, read_documents(FLAGS.input_file), count)
+    embedded = batches(PassageEmbedder(embedder, rule), read_documents(FLAGS.input_file), count)
     with counting_texts("") as text_counts:
         manifest = write_batches(folder, embedded, embedder, rule, count)
     seconds = time.monotonic() - start
@@ -191,8 +182,7 @@ def write(model: str, folder: str) -> None:
         manifest.count,
         manifest.size / 1e6,
     )
-    positions = embedder.model.config.longest_row
-    text_counts.log("build_index", Remedy("--max_seq_length={}", positions))
+    text_counts.log("build_index", Remedy("--max_seq_length={}", embedder.model.config.longest_row))
 
 
 def write_batches(
@@ -206,44 +196,34 @@ def write_batches(
     from bert_tf.search.embedding import stated_similarity
     from bert_tf.search.index import add_to_index, build_index, replace_in_index
 
-    model = embedder.fingerprint
     if ADD.value:
-        return add_to_index(folder, embedded, model=model)
+        return add_to_index(folder, embedded, model=embedder.fingerprint)
     if REPLACE.value:
-        manifest, replaced = replace_in_index(folder, embedded, model=model)
+        manifest, replaced = replace_in_index(folder, embedded, model=embedder.fingerprint)
         logging.info("%s: replaced %d documents, added %d.", folder, replaced, count - replaced)
         return manifest
     embedding = embedder.model.embedding
     manifest = build_index(
         folder,
         embedded,
-        model=model,
+        **index_options(),
+        model=embedder.fingerprint,
         source=absolute_path(FLAGS.init_checkpoint),
-        dtype=FLAGS.dtype,
-        rescore=FLAGS.rescore,
-        dimensions=FLAGS.dimensions,
         similarity=FLAGS.similarity or stated_similarity(embedding.similarity),
         pooling=FLAGS.pooling,
         max_seq_length=embedding.max_seq_length,
-        language=FLAGS.language,
         passages=rule,
     )
-    log_recall(manifest)
+    if manifest.recall is not None:
+        logging.info(
+            "%s vectors of %d numbers find %.4f of the ten nearest documents that float32 vectors "
+            "of %d find; documents are the queries.",
+            manifest.dtype,
+            manifest.dimension,
+            manifest.recall,
+            manifest.model_dimension,
+        )
     return manifest
-
-
-def log_recall(manifest: "Manifest") -> None:
-    """Logs the share of the nearest documents that a search of small vectors finds."""
-    if manifest.recall is None:
-        return
-    logging.info(
-        "%s vectors of %d numbers find %.4f of the ten nearest documents that float32 vectors of "
-        "%d find; documents are the queries.",
-        manifest.dtype,
-        manifest.dimension,
-        manifest.recall,
-        manifest.model_dimension,
-    )
 
 
 def length_of_added(manifest: "Manifest", folder: str) -> int:

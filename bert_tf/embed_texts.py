@@ -27,7 +27,7 @@ from bert_tf.search.bulk import (
     make_job,
     read_file,
 )
-from bert_tf.search.index_flags import define_index_flags
+from bert_tf.search.index_flags import define_index_flags, index_options
 from bert_tf.search.runners import RUNNERS, run
 from bert_tf.system.checksums import file_crc
 from bert_tf.system.files import exclusive, new_folder_path, read_json, real_path, write_json
@@ -193,12 +193,9 @@ def index_folder() -> pathlib.Path:
 def index_values() -> dict[str, Any]:
     """Returns the settings of an index besides its documents."""
     return {
+        **index_options(),
         "index": str(index_folder()),
-        "dtype": FLAGS.dtype,
-        "rescore": FLAGS.rescore,
-        "dimensions": FLAGS.dimensions,
         "similarity": FLAGS.similarity,
-        "language": FLAGS.language,
         "keep_texts": FLAGS.keep_texts,
     }
 
@@ -219,20 +216,16 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
     manifest = build_index(
         folder,
         batches(job, names, FLAGS.keep_texts),
+        **index_options(),
         model=job.model,
         source=job.source,
-        dtype=FLAGS.dtype,
-        rescore=FLAGS.rescore,
-        dimensions=FLAGS.dimensions,
         similarity=similarity,
         pooling=job.pooling,
         max_seq_length=job.max_seq_length,
-        language=FLAGS.language,
     )
     write_json(index_record(job), {**index_values(), "vectors": manifest.vector_crcs()})
-    size = sum(size for size, _ in manifest.files.values()) / 1e6
-    count = sum(manifest.segments)
-    logging.info("%s: an index of %d documents, %.1f MB.", folder, count, size)
+    size = manifest.size / 1e6
+    logging.info("%s: an index of %d documents, %.1f MB.", folder, manifest.count, size)
 
 
 if __name__ == "__main__":

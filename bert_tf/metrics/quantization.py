@@ -3,8 +3,7 @@
 The codes are those of sentence-transformers' `quantize_embeddings`:
 
     int8      floor((x - low) / step) - 128, where step = (high - low) / 255
-    ubinary   1 where x > 0, eight dimensions in a byte, the first one in its highest bit;
-              `binary` is ubinary - 128 as int8
+    ubinary   1 where x > 0, eight dimensions in a byte, the first one in its highest bit
 
 Mean-pooled encoders have a few dimensions that are a hundred times larger than the others. A single
 step for the whole vector would have to fit these and would round all other dimensions to 0. So each
@@ -48,10 +47,6 @@ class Ranges:
         steps_above = np.floor((vectors - self.low) / self.steps)
         return (np.clip(steps_above, 0, LEVELS) - 128).astype(np.int8)
 
-    def restore(self, codes: np.ndarray) -> np.ndarray:
-        """Returns the lower ends of the steps that int8 codes [N, D] stand for, float32 [N, D]."""
-        return (codes.astype(np.float32) + 128) * self.steps + self.low
-
 
 def vector_lengths(vectors: np.ndarray) -> np.ndarray:
     """Returns the length of each vector, float32 [N], 1 for vectors of zeros.
@@ -66,11 +61,6 @@ def vector_lengths(vectors: np.ndarray) -> np.ndarray:
 def binary_codes(vectors: np.ndarray) -> np.ndarray:
     """Returns the ubinary codes uint8 [N, ceil(D / 8)] of vectors [N, D]; unused bits are 0."""
     return np.packbits(np.asarray(vectors) > 0, axis=1)
-
-
-def signed_codes(codes: np.ndarray) -> np.ndarray:
-    """Returns the binary codes int8 of ubinary codes uint8, which are 128 larger."""
-    return (codes ^ np.uint8(0x80)).view(np.int8)
 
 
 def signs(codes: np.ndarray, dimension: int) -> np.ndarray:

@@ -14,6 +14,7 @@ documents; the others follow them.
 
 import pathlib
 import typing
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -141,16 +142,19 @@ def evaluate_search(searcher: "Searcher", beir: "Beir") -> None:
     from bert_tf.metrics.trec import write_run
     from bert_tf.tasks.embedding.task import DEPTH
 
-    # With --ignore_identical_ids one hit may be the query itself, so one more is needed.
-    depth = min(DEPTH + IGNORE.value, len(searcher.index))
+    names = list(searcher.index.ids)
+    if searcher.index.manifest.passages:
+        names = list(map(document_of, names))
+    # With --ignore_identical_ids one document may be the query itself, so one more is needed. Each
+    # document may have several passages among the hits.
+    most_passages = max(Counter(names).values())
+    depth = min((DEPTH + IGNORE.value) * most_passages, len(names))
     k = K.value if K.present else depth
     if k < depth:
         raise ValueError(f"--k={k}, but recall@{DEPTH} needs {depth} documents; leave it out.")
     judged: set[str] = set()
     for grades in beir.qrels.values():
         judged.update(grades)
-    has_passages = bool(searcher.index.manifest.passages)
-    names = map(document_of, searcher.index.ids) if has_passages else searcher.index.ids
     if judged.isdisjoint(names):
         raise ValueError(f"{INDEX.value} has none of the documents that {DATA_DIR.value} judges.")
     run: dict[str, dict[str, float]] = {}
@@ -159,12 +163,9 @@ def evaluate_search(searcher: "Searcher", beir: "Beir") -> None:
     for query, hits in zip(beir.queries, results, strict=True):
         run[query] = {}
         for row, score in zip(hits.rows, hits.scores, strict=True):
-            name = searcher.index.ids[row]
-            if has_passages:
-                name = document_of(name)
             # The score of a document is that of its best passage, which comes first.
-            if not (IGNORE.value and name == query):
-                run[query].setdefault(name, float(score))
+            if not (IGNORE.value and names[row] == query):
+                run[query].setdefault(names[row], float(score))
     for name, value in evaluate(run, beir.qrels, MEASURES).items():
         printable.show(f"{name} = {value:.4f}")
     if OUTPUT.value:  # After the metrics: writing fails if an id contains white space.

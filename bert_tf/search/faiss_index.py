@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.metrics.candidates import best_candidates
+from bert_tf.metrics.candidates import best_candidates, check_k
 from bert_tf.metrics.exact import dot_products
 from bert_tf.search.open_index import RESCORED, Index
 from bert_tf.system.checksums import file_crc
@@ -109,7 +109,7 @@ class FaissIndex:
 
         Where fewer than k were found, rows are -1 and scores -inf.
         """
-        self.index.check_k(k)
+        check_k(k, len(self.index))
         queries = self.index.as_queries(queries)
         if self.kind == "hnsw":
             # The candidates that a search keeps on its way; a larger k needs more.

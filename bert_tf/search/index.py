@@ -45,7 +45,6 @@ from bert_tf.search.open_index import Index
 from bert_tf.search.passages import WHOLE, PassageRule, document_of
 from bert_tf.search.recall import RECALL_K, RecallSample
 from bert_tf.search.segments import Batch, SegmentWriter, file_entries, write_segment
-from bert_tf.system.bounded_arrays import map_array
 from bert_tf.system.files import exclusive, new_folder_path
 
 
@@ -69,17 +68,11 @@ def build_index(
     Args:
       folder: the directory, new or empty.
       batches: the documents, read once; one segment is held in memory.
-      model: fingerprint of the model that made the vectors.
-      source: path of the model.
-      dtype: `float32`, `float16`, `int8` or `binary`.
-      rescore: copies that rescore candidates of int8 and binary vectors, `float32`, `int8` (binary
-        only) or `none`; "": the first of `RESCORING`.
+      rescore: copies that rescore candidates, one of `RESCORING`; "": the first one for the dtype.
       dimensions: how many numbers of each vector are kept, the first ones; 0: all.
-      similarity: `cosine` or `dot`.
-      pooling: pooling requested for the model; "": the model's default.
-      max_seq_length: tokens that texts were cut to; 0: not known.
-      language: of the texts, for BM25; one of `analyzer.STEMMERS`.
       passages: how documents were split; their ids are then those of `passages.split`.
+
+    The others are fields of `Manifest`.
 
     Raises:
       ValueError: if the directory exists or is a mount point, there are no documents, an id is
@@ -116,13 +109,7 @@ def build_index(
             )
             sample = None if dtype == "float32" and not dimensions else RecallSample()
             writer = SegmentWriter(building, manifest, set(), {}, sample)
-            for batch in batches:
-                writer.add(batch)
-            manifest = writer.finish()
-            if not manifest.segments:
-                raise ValueError(
-                    f"There are no documents to put into {folder}; the input is empty."
-                )
+            manifest = _write_batches(folder, writer, batches)
             if sample:
                 manifest.write(building)
                 manifest = dataclasses.replace(manifest, recall=_recall(building, sample))
@@ -150,7 +137,7 @@ def add_to_index(folder: str | os.PathLike, batches: Iterable[Batch], *, model: 
     """
     with _writing(folder, model) as index:
         writer = SegmentWriter(index.folder, index.manifest, set(index.ids), _vectors_by_key(index))
-        after = _write_batches(writer, batches, "add to")
+        after = _write_batches(folder, writer, batches)
         # Until this replaces the manifest, readers see the index without the new segments.
         after.write(index.folder)
     return after
@@ -170,7 +157,7 @@ def replace_in_index(
     with _writing(folder, model) as index:
         written: set[str] = set()
         writer = SegmentWriter(index.folder, index.manifest, written, _vectors_by_key(index))
-        after = _write_batches(writer, batches, "replace in")
+        after = _write_batches(folder, writer, batches)
         rows_by_id = _rows_by_id(index)
         if index.manifest.passages:
             written = {document_of(name) for name in written}
@@ -178,7 +165,6 @@ def replace_in_index(
         if replaced:
             after = _without(index, after, replaced)
         after.write(index.folder)
-        _remove_unlisted(index.folder, after)
     return after, len(replaced)
 
 
@@ -206,7 +192,6 @@ def delete_from_index(folder: str | os.PathLike, ids: Iterable[str]) -> Manifest
                 "give fewer ids."
             )
         after.write(index.folder)
-        _remove_unlisted(index.folder, after)
     return after
 
 
@@ -218,92 +203,37 @@ def compact_index(folder: str | os.PathLike) -> Manifest:
     with _writing(folder) as index:
         if not len(index.deleted):
             return index.manifest
-        before = index.manifest
         manifest = dataclasses.replace(
-            before,
-            first_segment=before.numbers.stop,
+            index.manifest,
+            first_segment=index.manifest.numbers.stop,
             segments=(),
             vector_counts=(),
             deleted=0,
             files={},
         )
-        is_kept = np.zeros(sum(before.segments), bool)
-        is_kept[index.stored_rows(np.arange(len(index)))] = True
+        is_kept = np.ones(sum(index.manifest.segments), bool)
+        is_kept[index.deleted] = False
         vector_rows = index.vector_rows(np.arange(len(index)))
-        is_used = np.zeros(sum(before.vector_counts), bool)
+        is_used = np.zeros(sum(index.manifest.vector_counts), bool)
         is_used[vector_rows] = True
         new_rows = (np.cumsum(is_used) - 1)[vector_rows]
         first = 0  # the new row of the segment's first document
-        for part in _segments(before):
-            documents = np.flatnonzero(is_kept[part.documents])
-            vectors = np.flatnonzero(is_used[part.vectors])
-            rows = new_rows[first : first + len(documents)]
-            if not len(documents) and not len(vectors):
-                continue
-            manifest = _copy_segment(index, manifest, part.number, documents, vectors, rows)
-            first += len(documents)
+        for segment in index.segments:
+            documents = np.flatnonzero(is_kept[segment.documents]).tolist()
+            vectors = np.flatnonzero(is_used[segment.vectors])
+            last = first + len(documents)
+            if len(documents) or len(vectors):
+                manifest = write_segment(
+                    index.folder,
+                    manifest,
+                    [segment.ids[row] for row in documents],
+                    [segment.texts[row] for row in documents] if segment.texts else (),
+                    segment.arrays_of(vectors),
+                    new_rows[first:last],
+                )
+            first = last
         manifest.write(index.folder)
-        _remove_unlisted(index.folder, manifest)
     return manifest
-
-
-@dataclasses.dataclass(frozen=True)
-class _Segment:
-    """Where a segment is among the documents and the vectors of all."""
-
-    number: int
-    documents: slice
-    vectors: slice
-
-
-def _segments(manifest: Manifest) -> Iterator[_Segment]:
-    documents = vectors = 0
-    for number, count, vector_count in zip(
-        manifest.numbers, manifest.segments, manifest.vector_counts, strict=True
-    ):
-        yield _Segment(
-            number,
-            slice(documents, documents + count),
-            slice(vectors, vectors + vector_count),
-        )
-        documents += count
-        vectors += vector_count
-
-
-def _copy_segment(
-    index: Index,
-    manifest: Manifest,
-    number: int,
-    documents: np.ndarray,
-    vectors: np.ndarray,
-    rows: np.ndarray,
-) -> Manifest:
-    """Writes a part of a segment as a new one; returns the manifest with it.
-
-    Args:
-      number: of the segment that is read.
-      documents, vectors: indices in that segment.
-      rows: the new row of each document's vector.
-    """
-    before = index.manifest
-    segment = index.segments[number - before.first_segment]
-    arrays = {}
-    for name, values in segment.arrays.items():
-        arrays[name] = np.asarray(values) if name == "ranges" else values[vectors]
-    if f"keys-{number:05}.npy" in before.files:
-        arrays["keys"] = map_array(index.folder / f"keys-{number:05}.npy")[vectors]
-    start = sum(manifest.vector_counts)
-    if not np.array_equal(rows, np.arange(start, start + len(vectors))):
-        arrays["rows"] = rows
-    ids = index.load_strings("ids", number)
-    texts = index.load_strings("texts", number) if before.has_texts else ()
-    return write_segment(
-        index.folder,
-        manifest,
-        [ids[row] for row in documents],
-        [texts[row] for row in documents] if texts else (),
-        arrays,
-    )
 
 
 def _rows_by_id(index: Index) -> dict[str, list[int]]:
@@ -332,37 +262,37 @@ def _without(index: Index, manifest: Manifest, rows: Sequence[list[int]]) -> Man
 def _vectors_by_key(index: Index) -> dict[int, int]:
     """Returns the row of the vector of each text key that the index records."""
     rows: dict[int, int] = {}
-    for part in _segments(index.manifest):
-        name = f"keys-{part.number:05}.npy"
-        if name in index.manifest.files:
-            keys = map_array(index.folder / name).tolist()
-            rows.update(zip(keys, range(part.vectors.start, part.vectors.stop), strict=True))
+    for segment in index.segments:
+        if "keys" in segment.arrays:
+            keys = segment.arrays["keys"].tolist()
+            rows.update(zip(keys, range(segment.vectors.start, segment.vectors.stop), strict=True))
     return rows
 
 
-def _write_batches(writer: SegmentWriter, batches: Iterable[Batch], purpose: str) -> Manifest:
+def _write_batches(
+    folder: str | os.PathLike, writer: SegmentWriter, batches: Iterable[Batch]
+) -> Manifest:
     """Writes documents; returns the manifest with them. ValueError if there are none."""
-    before = writer.manifest
+    before = writer.manifest.segments
     for batch in batches:
         writer.add(batch)
     after = writer.finish()
-    if after.segments == before.segments:
-        raise ValueError(f"There are no documents to {purpose} the index; the input is empty.")
+    if after.segments == before:
+        raise ValueError(f"There are no documents to put into {folder}; the input is empty.")
     return after
 
 
 @contextlib.contextmanager
 def _writing(folder: str | os.PathLike, model: str = "") -> Iterator[Index]:
-    """Yields an index, locked against other writers; an error leaves no new files."""
+    """Yields an index, locked against other writers; removes files that its manifest lacks."""
     folder = pathlib.Path(folder).expanduser()
     with _locked(folder, folder / ".lock"):
         index = Index(folder, model)
         _remove_unlisted(folder, index.manifest)  # left by a change that was killed
         try:
             yield index
-        except BaseException:
+        finally:
             _remove_unlisted(folder, Manifest.read(folder))
-            raise
 
 
 def record_language(folder: str | os.PathLike, language: str) -> Manifest:

@@ -4,7 +4,9 @@ from absl import flags
 
 from bert_tf.config import TrainingConfig, config_flags
 from bert_tf.search.analyzer import STEMMERS
+from bert_tf.system.type_names import Fields
 
+FLAGS = flags.FLAGS
 # Lets --help list the flags under the program instead of this module.
 flags.disclaim_key_flags()
 
@@ -56,3 +58,8 @@ def define_index_flags() -> None:
     flags.DEFINE_bool(
         "keep_texts", True, "Store the texts, so that they can be shown and reranked."
     )
+
+
+def index_options() -> Fields:
+    """Returns the arguments of `build_index` that these flags give."""
+    return {name: FLAGS[name].value for name in ("dtype", "rescore", "dimensions", "language")}

@@ -93,12 +93,16 @@ class Manifest:
                 hint = "; a build was interrupted: run the command again"
             raise ValueError(f"{folder} is not an index: it has no {MANIFEST}{hint}.")
         values = _read_values(path)
+        fields = {}
         if values["format"] == 2:
-            values = {**_format_3_fields(values), **values}
-        names = [field.name for field in dataclasses.fields(cls)]
-        if missing := [name for name in names if name not in values]:
-            raise ValueError(f"{path} lacks {', '.join(missing)}; build the index again.")
-        fields = {name: values[name] for name in names}
+            # Fields that format 3 added; the others of these have their defaults.
+            rescore = "float32" if values.get("dtype") == "int8" else "none"
+            fields = {"rescore": rescore, "vector_counts": values.get("segments", ())}
+        for field in dataclasses.fields(cls):
+            if field.name in values:
+                fields[field.name] = values[field.name]
+            elif values["format"] == FORMAT or field.default is dataclasses.MISSING:
+                raise ValueError(f"{path} lacks {field.name}; build the index again.")
         fields["segments"] = tuple(fields["segments"])
         fields["vector_counts"] = tuple(fields["vector_counts"])
         fields["files"] = {name: tuple(entry) for name, entry in fields["files"].items()}
@@ -166,22 +170,6 @@ def check_rescoring(manifest: Manifest, copies: str) -> None:
             f"rescore is {copies}, but the index has {has} of its {manifest.dtype} vectors; leave "
             f"it out, or build the index with --dtype=binary --rescore={copies}."
         )
-
-
-def _format_3_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields that format 3 added, for a manifest of format 2."""
-    return {
-        "rescore": "float32" if values.get("dtype") == "int8" else "none",
-        "model_dimension": 0,
-        "recall": None,
-        "first_segment": 0,
-        "vector_counts": values.get("segments", ()),
-        "deletions": 0,
-        "deleted": 0,
-        "passages": 0,
-        "passage_overlap": 0,
-        "late_chunking": False,
-    }
 
 
 def _read_values(path: pathlib.Path) -> dict[str, Any]:

@@ -3,22 +3,21 @@
 import itertools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.metrics.candidates import best_candidates
+from bert_tf.metrics.candidates import best_candidates, check_k
 from bert_tf.metrics.exact import (
-    CHUNK_ROWS,
-    BestRows,
+    best_rows,
+    check_queries,
     query_groups,
     rescore,
     rounding_margin,
 )
 from bert_tf.search.manifest import Manifest, check_rescoring
 from bert_tf.search.segments import prepared
-from bert_tf.search.stored_vectors import StoredVectors
-from bert_tf.search.strings import Strings
+from bert_tf.search.stored_vectors import Segment
 from bert_tf.system.bounded_arrays import map_array
 from bert_tf.system.checksums import file_crcs
 
@@ -33,7 +32,7 @@ class StoredStrings(Sequence):
       rows: the stored rows of the documents, int64 [n]; None: of all.
     """
 
-    def __init__(self, segments: Sequence[Strings], rows: np.ndarray | None) -> None:
+    def __init__(self, segments: Sequence[Sequence[str]], rows: np.ndarray | None) -> None:
         self._segments = segments
         self._starts = np.cumsum([0, *map(len, segments)])
         self._rows = rows
@@ -104,56 +103,30 @@ class Index:
         """Maps the files that the manifest names."""
         manifest = self.manifest
         _check_files(self.folder, manifest, checks_files)
-        ids = []
-        texts = []
-        self.segments: list[StoredVectors] = []
-        self._vector_rows: np.ndarray | None = None  # of stored documents; None: their own rows
-        vector_rows = []
-        start = 0
-        for number, count, vectors in zip(
-            manifest.numbers, manifest.segments, manifest.vector_counts, strict=True
-        ):
-            ids.append(self.load_strings("ids", number))
-            if manifest.has_texts:
-                texts.append(self.load_strings("texts", number))
-            self.segments.append(StoredVectors(self.folder, manifest, number, vectors))
-            name = f"rows-{number:05}.npy"
-            if name in manifest.files:
-                vector_rows.append(map_array(self.folder / name))
-            else:
-                vector_rows.append(np.arange(start, start + count))
-            start += vectors
-        # The row of each segment's first vector, and the number of all vectors.
-        self._starts = np.cumsum([0, *manifest.vector_counts])
-        if any(f"rows-{number:05}.npy" in manifest.files for number in manifest.numbers):
-            self._vector_rows = np.concatenate(vector_rows)
-            self._check_vector_rows(self._vector_rows)
+        self.segments = [Segment(self.folder, manifest, number) for number in manifest.numbers]
         self.deleted = np.zeros([0], np.int64)
-        self._rows: np.ndarray | None = None
+        # The stored rows of documents, and those of their vectors; None: their own rows.
+        self._stored_rows: np.ndarray | None = None
+        self._vector_rows: np.ndarray | None = None
         if manifest.deleted_file:
             self.deleted = np.array(map_array(self.folder / manifest.deleted_file))
-            self._rows = np.delete(np.arange(sum(manifest.segments)), self.deleted)
-        self.ids = StoredStrings(ids, self._rows)
-        self._texts = StoredStrings(texts, self._rows)
-        self._find_documents()
+            self._stored_rows = np.delete(np.arange(sum(manifest.segments)), self.deleted)
+        if manifest.deleted_file or any("rows" in part.arrays for part in self.segments):
+            rows = np.concatenate([segment.vector_rows() for segment in self.segments])
+            self._find_documents(np.delete(rows, self.deleted))
+        self.ids = StoredStrings([part.ids for part in self.segments], self._stored_rows)
+        self._texts = StoredStrings([part.texts for part in self.segments], self._stored_rows)
 
-    def _check_vector_rows(self, rows: np.ndarray) -> None:
-        if (
-            len(rows) != sum(self.manifest.segments)
-            or not ((rows >= 0) & (rows < self._starts[-1])).all()
-        ):
+    def _find_documents(self, vector_rows: np.ndarray) -> None:
+        """Finds the documents of each vector, from the row of each document's vector."""
+        count = sum(self.manifest.vector_counts)
+        if not ((vector_rows >= 0) & (vector_rows < count)).all():
             raise ValueError(
                 f"{self.folder} has documents without a vector; build the index again."
             )
-
-    def _find_documents(self) -> None:
-        """Finds the documents of each vector, where they are not the rows themselves."""
-        self._is_dead: np.ndarray | None = None  # vectors of deleted documents alone
-        if self._vector_rows is None and self._rows is None:
-            return
-        vector_rows = self.vector_rows(np.arange(len(self)))
-        counts = np.bincount(vector_rows, minlength=int(self._starts[-1]))
-        self._is_dead = counts == 0
+        self._vector_rows = vector_rows
+        counts = np.bincount(vector_rows, minlength=count)
+        self._is_dead = counts == 0  # vectors of deleted documents alone
         # The documents of vector v are _documents[_ends[v] - counts[v]:_ends[v]], ascending.
         self._documents = np.argsort(vector_rows, kind="stable")
         self._ends = np.cumsum(counts)
@@ -163,35 +136,33 @@ class Index:
 
     def stored_rows(self, rows: np.ndarray) -> np.ndarray:
         """Returns the rows of documents among all that are stored, deleted ones included."""
-        return rows if self._rows is None else self._rows[rows]
+        return rows if self._stored_rows is None else self._stored_rows[rows]
 
     def vector_rows(self, rows: np.ndarray) -> np.ndarray:
         """Returns the rows of the vectors of documents."""
-        stored = self.stored_rows(rows)
-        return stored if self._vector_rows is None else self._vector_rows[stored]
+        return rows if self._vector_rows is None else self._vector_rows[rows]
 
     def text(self, row: int) -> str:
         """Returns the text of a document; "" if the index stores no texts."""
         return self._texts[row] if self.manifest.has_texts else ""
 
     def search(
-        self, queries: np.ndarray, k: int, chunk_rows: int = CHUNK_ROWS, rescore_with: str = ""
+        self, queries: np.ndarray, k: int, rescore_with: str = ""
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the k most similar documents of each query.
 
         Args:
           queries: float [Q, D].
-          chunk_rows: see `top_k`.
           rescore_with: copies that score the best 4 k vectors again: float32, int8 or none. "":
             the most exact ones of the index.
 
         Returns:
           scores float32 [Q, k], descending, and rows int64 [Q, k]; equal scores are ordered by row.
         """
-        self.check_k(k)
+        check_k(k, len(self))
         queries = self.as_queries(queries)
-        scores, rows = self.search_vectors(queries, k, chunk_rows, rescore_with)
-        if self._is_dead is None:
+        scores, rows = self.search_vectors(queries, k, rescore_with)
+        if self._vector_rows is None:
             return scores, rows
         found = [self._documents_of(*pair, k) for pair in zip(scores, rows, strict=True)]
         return np.stack([pair[0] for pair in found]), np.stack([pair[1] for pair in found])
@@ -201,83 +172,57 @@ class Index:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the k best documents for vectors and their scores."""
         starts = np.where(rows > 0, self._ends[rows - 1], 0)
-        documents = [
-            self._documents[start:end] for start, end in zip(starts, self._ends[rows], strict=True)
-        ]
-        repeated = np.repeat(scores, list(map(len, documents)))
-        best = best_candidates(repeated[None], np.concatenate(documents)[None], k)
-        return best[0][0], best[1][0]
+        ends = self._ends[rows]
+        parts = [self._documents[start:end] for start, end in zip(starts, ends, strict=True)]
+        return best_candidates(np.repeat(scores, ends - starts), np.concatenate(parts), k)
 
     def search_vectors(
-        self, queries: np.ndarray, k: int, chunk_rows: int = CHUNK_ROWS, rescore_with: str = ""
+        self, queries: np.ndarray, k: int, rescore_with: str = ""
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns scores and rows of the k best vectors, or of all that documents have.
 
         The arguments are those of `search`, with the result of `as_queries`.
         """
         check_rescoring(self.manifest, rescore_with)
-        living = int(self._starts[-1])
-        if self._is_dead is not None:
+        living = sum(self.manifest.vector_counts)
+        if self._vector_rows is not None:
             living -= int(self._is_dead.sum())
         k = min(k, living)
         is_rounded = self.manifest.dtype in ("int8", "binary")
+        is_rescored = not is_rounded or rescore_with != "none"
         # More candidates than k: rounding may change the order of near equals.
-        wanted = min(living, RESCORED * k) if is_rounded and rescore_with != "none" else k
+        wanted = min(living, RESCORED * k) if is_rounded and is_rescored else k
         scores = np.empty([len(queries), k], np.float32)
         rows = np.empty([len(queries), k], np.int64)
         for part in query_groups(len(queries)):
-            best = self._scan(queries[part], wanted, chunk_rows)
-            if is_rounded and rescore_with == "none":
-                scores[part], rows[part] = best.best()
+            margins = np.zeros(len(queries[part]), np.float32)
+            if not is_rounded:
+                sample = next(one for one in self.segments if len(one.arrays["vectors"]))
+                margins = rounding_margin(queries[part], sample.arrays["vectors"])
+            found = best_rows(self._chunks(queries[part]), wanted, margins)
+            if is_rescored:
+                scores[part], rows[part] = rescore(queries[part], found, k, self._restore)
             else:
-                found = rescore(queries[part], best.candidates(), k, self._restore)
-                scores[part], rows[part] = found
+                scores[part] = [best.scores for best in found]
+                rows[part] = [best.rows for best in found]
         return scores, rows
 
-    def _scan(self, queries: np.ndarray, wanted: int, chunk_rows: int) -> BestRows:
-        """Scores all vectors, without their copies; returns the best ones."""
-        margin = np.zeros(len(queries), np.float32)
-        if self.manifest.dtype in ("float32", "float16"):
-            sample = next(part for part in self.segments if len(part))
-            margin = rounding_margin(queries, sample.arrays["vectors"])
-        best = BestRows(wanted, margin)
-        for segment, start in zip(self.segments, self._starts[:-1].tolist(), strict=True):
-            if not len(segment):
-                continue
-            for first, scores in segment.scores(queries, chunk_rows):
-                first += start
-                if self._is_dead is not None:
+    def _chunks(self, queries: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields (first row, scores float32 [Q, n]) for each chunk of all vectors."""
+        for segment in self.segments:
+            for first, scores in segment.scores(queries):
+                first += segment.vectors.start
+                if self._vector_rows is not None:
                     scores[:, self._is_dead[first : first + scores.shape[1]]] = -np.inf
-                best.add(scores, first)
-        return best
-
-    def check_k(self, k: int) -> None:
-        """Raises ValueError if k is below 1 or above the number of documents."""
-        if not 1 <= k <= len(self):
-            raise ValueError(
-                f"k is {k}; it must be between 1 and {len(self)}, the number of documents in "
-                f"{self.folder}."
-            )
+                yield first, scores
 
     def as_queries(self, queries: np.ndarray) -> np.ndarray:
         """Returns queries prepared for the index's similarity, float32 [Q, D]."""
         queries = np.asarray(queries)
-        size = self.manifest.model_dimension or self.manifest.dimension
-        if queries.ndim != 2:
-            raise ValueError(
-                f"queries have shape {queries.shape}; expected [Q, {size}], one row per query."
-            )
-        if queries.shape[1] != size:
-            raise ValueError(
-                f"queries have shape {queries.shape}, but the vectors of {self.folder} have "
-                f"{size} dimensions; both must come from one model."
-            )
-        if not np.isfinite(queries).all():
-            bad = int(np.argmin(np.isfinite(queries).all(axis=1)))
-            raise ValueError(
-                f"Query {bad} contains numbers that are not finite; was its text embedded?"
-            )
-        return prepared(queries, self.manifest.similarity, self.manifest.dimension)
+        manifest = self.manifest
+        size = manifest.model_dimension or manifest.dimension
+        check_queries(queries, size, f"the vectors of {self.folder}")
+        return prepared(queries, manifest.similarity, manifest.dimension)
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """Returns the most exact vectors of documents, float32 [n, D].
@@ -289,46 +234,31 @@ class Index:
 
     def _restore(self, rows: np.ndarray) -> np.ndarray:
         """Returns the vectors of vector rows; see `vectors`."""
-        segments = np.searchsorted(self._starts, rows, "right") - 1
         vectors = np.empty([len(rows), self.manifest.dimension], np.float32)
-        for i in np.unique(segments):
-            in_segment = segments == i
-            chosen = rows[in_segment] - self._starts[i]
-            vectors[in_segment] = self.segments[i].restore(chosen, self.manifest.rescore)
+        for segment in self.segments:
+            part = segment.vectors
+            in_segment = (rows >= part.start) & (rows < part.stop)
+            if in_segment.any():
+                vectors[in_segment] = segment.restore(rows[in_segment] - part.start)
         is_finite = np.isfinite(vectors).all(axis=1)
         if not is_finite.all():
-            bad = int(rows[int(np.argmin(is_finite))])
-            is_of_bad = self.vector_rows(np.arange(len(self))) == bad
-            name = self.ids[int(np.argmax(is_of_bad))]
+            bad = rows[int(np.argmin(is_finite))]
+            document = int(np.argmax(self.vector_rows(np.arange(len(self))) == bad))
             raise ValueError(
-                f"{self.folder}: the vector of document {name!r} contains numbers that are not "
-                "finite; build the index again."
+                f"{self.folder}: the vector of document {self.ids[document]!r} contains numbers "
+                "that are not finite; build the index again."
             )
         return vectors
-
-    def load_strings(self, name: str, number: int) -> Strings:
-        """Maps the ids or the texts of a segment."""
-        count = self.manifest.segments[number - self.manifest.first_segment]
-        values = Strings(self.folder, f"{name}-{number:05}")
-        if len(values) != count:
-            raise ValueError(
-                f"{self.folder / name}-{number:05} has {len(values)} strings, but the manifest "
-                f"says {count} documents; build the index again."
-            )
-        return values
 
 
 def _check_files(folder: pathlib.Path, manifest: Manifest, checks_all: bool) -> None:
     """Raises ValueError naming the first file that is missing or damaged."""
     for name, (size, _) in manifest.files.items():
         path = folder / name
-        if not path.is_file():
-            raise ValueError(f"{path} is missing: the index is damaged; build it again.")
-        if path.stat().st_size != size:
-            raise ValueError(
-                f"{path} has {path.stat().st_size} bytes instead of {size}: the index is damaged; "
-                "build it again."
-            )
+        found = path.stat().st_size if path.is_file() else None
+        if found != size:
+            state = "is missing" if found is None else f"has {found} bytes instead of {size}"
+            raise ValueError(f"{path} {state}: the index is damaged; build it again.")
     if checks_all:
         crcs = file_crcs(folder / name for name in manifest.files)
         for (name, (_, recorded_crc)), crc in zip(manifest.files.items(), crcs, strict=True):

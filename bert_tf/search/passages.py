@@ -8,15 +8,17 @@ contextual chunk embeddings using long-context embedding models".
 import functools
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bert_tf.search.documents import Document
+from bert_tf.text.packing import add_special_tokens
 
 if TYPE_CHECKING:
     from bert_tf.search.embedding import SearchEmbedder
     from bert_tf.tasks.embedding.model import BertEmbedder
+    from bert_tf.tasks.embedding.text_encoder import TextEncoder
     from bert_tf.text.tokenization import Tokenizer
 
 _NUMBER = re.compile(r"#[1-9][0-9]*\Z")
@@ -171,31 +173,26 @@ class PassageEmbedder:
 
     def pass_vectors(self, token_ids: list[int], spans: list[tuple[int, int]]) -> list[np.ndarray]:
         """Returns the vectors of spans of a text, float32 [D] each, computed in one pass."""
-        from bert_tf.text.packing import add_special_tokens, pad_batch
-
         vocab = self._model.tokenizer.vocab
         packed = add_special_tokens(vocab, [*self._prompt_ids, *token_ids])
-        sequence = self._encode(pad_batch([packed], vocab.pad_id))  # [1, T, H]
+        sequence = self._token_vectors.run([packed])[0]  # [T, H]
         start = vocab.text_start + len(self._prompt_ids)
         vectors = []
         for first, end in spans:
-            if first == end:  # a text without tokens
-                end = first + 1
-            tokens = sequence[:, start + first : start + end]
-            vector = self._model.pool(tokens, np.ones([1, end - first], np.int32))
+            # A text without tokens has the vector of [SEP].
+            tokens = sequence[None, start + first : start + max(end, first + 1)]
+            vector = self._model.pool(tokens, np.ones(tokens.shape[:2], np.int32))
             vectors.append(np.asarray(vector)[0])
         return vectors
 
     @functools.cached_property
-    def _encode(self) -> Any:
-        """A graph of the encoder's last layer, for texts of all lengths."""
-        import tensorflow as tf
+    def _token_vectors(self) -> "TextEncoder":
+        """Computes the last layer."""
+        from bert_tf.tasks.embedding.text_encoder import TextEncoder
 
-        from bert_tf.text.packing import INPUTS
-
-        signature = {name: tf.TensorSpec([1, None], tf.int32) for name in INPUTS}
-        return tf.function(
-            lambda batch: self._model.bert(batch, training=False)["sequence_output"],
-            input_signature=[signature],
-            autograph=False,
+        return TextEncoder(
+            self._model.bert,
+            self._model.tokenizer,
+            lambda outputs, _: outputs["sequence_output"],
+            self._model.embedding.max_seq_length,
         )

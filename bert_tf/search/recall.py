@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_tf.metrics.exact import BestRows
+from bert_tf.metrics.candidates import BestRows
 
 RECALL_K = 10
 RECALL_QUERIES = 100
@@ -19,11 +19,11 @@ class RecallSample:
     """The nearest vectors of a sample of vectors, by their float32 dot products."""
 
     def __init__(self) -> None:
-        self._queries = np.zeros([0, 0], np.float32)
         self._held: list[np.ndarray] = []
         self._count = 0
         self._query_rows = np.zeros([0], np.int64)
-        self._best: BestRows | None = None
+        self._queries = np.zeros([0, 0], np.float32)
+        self._best: list[BestRows] = []
 
     def add(self, vectors: np.ndarray) -> None:
         """Adds vectors float32 [n, D], prepared for the similarity."""
@@ -34,16 +34,14 @@ class RecallSample:
     def _compare(self) -> None:
         held = np.concatenate(self._held)
         self._held = []
-        if not len(held):
-            return
-        if self._best is None:
+        if not self._best:
             sample = np.linspace(0, len(held) - 1, min(RECALL_QUERIES, len(held)))
             self._query_rows = np.unique(sample.astype(int))
             self._queries = held[self._query_rows]
-            margin = np.zeros(len(self._queries), np.float32)
             # The nearest one is the query itself.
-            self._best = BestRows(RECALL_K + 1, margin)
-        self._best.add(self._queries @ held.T, self._count)
+            self._best = [BestRows(RECALL_K + 1) for _ in self._queries]
+        for best, scores in zip(self._best, self._queries @ held.T, strict=True):
+            best.add(scores, self._count)
         self._count += len(held)
 
     def recall(self, search: Callable[[np.ndarray], np.ndarray]) -> float | None:
@@ -57,14 +55,14 @@ class RecallSample:
         """
         if self._held:
             self._compare()
-        if self._best is None or self._count < 2:
+        if self._count < 2:
             return None
         hits = 0
         total = 0
-        candidates = self._best.candidates()
-        for own, (_, nearest), rows in zip(
-            self._query_rows, candidates, search(self._queries), strict=True
+        for own, best, rows in zip(
+            self._query_rows, self._best, search(self._queries), strict=True
         ):
+            nearest = best.rows[: RECALL_K + 1]
             expected = nearest[nearest != own][:RECALL_K]
             hits += len(np.intersect1d(expected, rows[rows != own][:RECALL_K]))
             total += len(expected)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.metrics.candidates import check_k
 from bert_tf.search.bm25 import Bm25
 from bert_tf.search.embedding import embedder_of_index
 from bert_tf.search.faiss_index import KINDS, FaissIndex
@@ -113,7 +114,7 @@ class Searcher:
         """
         if isinstance(queries, str):
             raise ValueError(f"queries is the string {queries!r:.80}, expected a list of strings.")
-        self.index.check_k(k)
+        check_k(k, len(self.index))
         if self._reranker is None:
             return self._retrieve(queries, k)
         # The reranker reads `rerank_k` documents even if fewer are returned.

@@ -65,6 +65,7 @@ class SegmentWriter:
         self._seen = seen
         self._vector_rows = vector_rows
         self._sample = sample
+        self._next_row = sum(manifest.vector_counts)
         self._clear()
 
     def _clear(self) -> None:
@@ -74,8 +75,6 @@ class SegmentWriter:
         self._rows: list[int] = []  # the row of each document's vector
         self._keys: list[int] = []  # of the vectors
         self._vectors: list[np.ndarray] = []
-        self._start = sum(self.manifest.vector_counts)
-        self._count = 0  # vectors
 
     def add(self, batch: Batch) -> None:
         """Adds documents; raises ValueError if one cannot be stored."""
@@ -83,19 +82,18 @@ class SegmentWriter:
             return
         vectors = np.asarray(batch.vectors, np.float32)
         self._check(batch, vectors)
-        manifest = self.manifest
         new = []
         for number in range(len(batch.ids)):
-            row = self._start + self._count
+            row = self._next_row
             if batch.keys is not None:
-                key = int(batch.keys[number])
-                row = self._vector_rows.setdefault(key, row)
-            if row == self._start + self._count:
-                new.append(number)
-                self._count += 1
-                if batch.keys is not None:
-                    self._keys.append(key)
+                row = self._vector_rows.setdefault(int(batch.keys[number]), row)
             self._rows.append(row)
+            if row == self._next_row:
+                new.append(number)
+                self._next_row += 1
+        if batch.keys is not None:
+            self._keys.extend(int(batch.keys[number]) for number in new)
+        manifest = self.manifest
         if self._sample:
             self._sample.add(prepared(vectors[new], manifest.similarity))
         self._vectors.append(prepared(vectors[new], manifest.similarity, manifest.dimension))
@@ -109,67 +107,59 @@ class SegmentWriter:
         if self._ids:
             vectors = np.concatenate(self._vectors)  # [n, D]
             arrays = segment_arrays(vectors, self.manifest)
-            own_rows = np.arange(self._start, self._start + self._count)
-            rows = np.array(self._rows, np.int64)
-            if not np.array_equal(rows, own_rows):
-                arrays["rows"] = rows
-            if len(self._keys) == self._count:
+            if len(self._keys) == len(vectors):
                 arrays["keys"] = np.array(self._keys, np.uint64)
+            rows = np.array(self._rows, np.int64)
             self.manifest = write_segment(
-                self._folder, self.manifest, self._ids, self._texts, arrays
+                self._folder, self.manifest, self._ids, self._texts, arrays, rows
             )
             self._clear()
         return self.manifest
 
     def _check(self, batch: Batch, vectors: np.ndarray) -> None:
         """Checks a batch and adds its ids to `seen`; the first batch completes the manifest."""
-        manifest = self.manifest
-        if not manifest.model_dimension:
+        if not self.manifest.model_dimension:
             size = vectors.shape[-1]
-            if manifest.dimension > size:
+            dimension = self.manifest.dimension
+            if dimension > size:
                 raise ValueError(
-                    f"dimensions is {manifest.dimension}, but the vectors have {size}; give fewer."
+                    f"dimensions is {dimension}, but the vectors have {size}; give fewer."
                 )
-            manifest = dataclasses.replace(
-                manifest,
+            self.manifest = dataclasses.replace(
+                self.manifest,
                 model_dimension=size,
-                dimension=manifest.dimension or size,
+                dimension=dimension or size,
                 has_texts=batch.texts is not None,
             )
-            self.manifest = manifest
-        if vectors.shape != (len(batch.ids), manifest.model_dimension):
+        expected = (len(batch.ids), self.manifest.model_dimension)
+        if vectors.shape != expected:
             raise ValueError(
                 f"Got vectors of shape {vectors.shape} for {len(batch.ids)} documents; expected "
-                f"[{len(batch.ids)}, {manifest.model_dimension}]."
+                f"{[*expected]}."
             )
-        if manifest.has_texts and batch.texts is None:
-            raise ValueError("The index stores texts; give the texts of all documents.")
-        if batch.texts is not None and not manifest.has_texts:
-            raise ValueError("The index stores no texts; give documents without texts.")
+        if self.manifest.has_texts != (batch.texts is not None):
+            stored = "texts" if self.manifest.has_texts else "no texts"
+            raise ValueError(f"The index stores {stored}; give all documents with {stored}.")
         for name, values in (("texts", batch.texts), ("keys", batch.keys)):
             if values is not None and len(values) != len(batch.ids):
                 raise ValueError(
                     f"Got {len(values)} {name} for {len(batch.ids)} documents; give one per "
                     "document."
                 )
-        self._check_ids(batch, vectors)
-
-    def _check_ids(self, batch: Batch, vectors: np.ndarray) -> None:
         for name, is_finite in zip(batch.ids, np.isfinite(vectors).all(axis=1), strict=True):
-            if not isinstance(name, str):
-                raise ValueError(
-                    f"A document id is {name!r}, expected a string; give str({name!r})."
-                )
-            if name in self._seen or not name:
-                fault = "occurs twice" if name else "is empty"
-                raise ValueError(
-                    f"The document id {name!r} {fault}; ids must be unique, not empty."
-                )
-            if not is_finite:
-                raise ValueError(
-                    f"The vector of document {name!r} contains numbers that are not finite."
-                )
+            self._check_document(name, is_finite)
             self._seen.add(name)
+
+    def _check_document(self, name: object, is_finite: bool) -> None:
+        if not isinstance(name, str):
+            raise ValueError(f"A document id is {name!r}, expected a string; give str({name!r}).")
+        if name in self._seen or not name:
+            fault = "occurs twice" if name else "is empty"
+            raise ValueError(f"The document id {name!r} {fault}; ids must be unique, not empty.")
+        if not is_finite:
+            raise ValueError(
+                f"The vector of document {name!r} contains numbers that are not finite."
+            )
 
 
 def write_segment(
@@ -178,19 +168,27 @@ def write_segment(
     ids: Sequence[str],
     texts: Sequence[str],
     arrays: dict[str, np.ndarray],
+    rows: np.ndarray,
 ) -> Manifest:
-    """Writes the files of a segment; returns the manifest with them."""
+    """Writes the files of a segment; returns the manifest with them.
+
+    `rows` are those of the documents' vectors, int64 [documents], among those of all segments.
+    """
     number = manifest.numbers.stop
     paths = strings.write(folder, f"ids-{number:05}", ids)
     if manifest.has_texts:
         paths += strings.write(folder, f"texts-{number:05}", texts)
+    start = sum(manifest.vector_counts)
+    count = len(arrays["vectors"])
+    if not np.array_equal(rows, np.arange(start, start + count)):
+        arrays = {**arrays, "rows": rows}
     for name, values in arrays.items():
         paths.append(folder / f"{name}-{number:05}.npy")
         np.save(paths[-1], values)
     return dataclasses.replace(
         manifest,
         segments=(*manifest.segments, len(ids)),
-        vector_counts=(*manifest.vector_counts, len(arrays["vectors"])),
+        vector_counts=(*manifest.vector_counts, count),
         files={**manifest.files, **file_entries(paths)},
     )
 
@@ -200,7 +198,6 @@ def file_entries(paths: Sequence[pathlib.Path]) -> dict[str, tuple[int, str]]:
     for path in paths:
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    entries = {}
-    for path, crc in zip(paths, file_crcs(paths), strict=True):
-        entries[path.name] = (path.stat().st_size, crc)
-    return entries
+    sizes = [path.stat().st_size for path in paths]
+    names = [path.name for path in paths]
+    return dict(zip(names, zip(sizes, file_crcs(paths), strict=True), strict=True))

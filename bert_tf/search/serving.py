@@ -83,20 +83,25 @@ class VectorStore(tf.Module):
     def _scan(self, queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Scores all stored vectors chunk by chunk, and keeps the k best after each chunk."""
         vectors = self.parts["vectors"]
-        scales = self.parts.get("scales")
-        shifts = None
         if self.dtype == "int8":
-            # As in `StoredVectors.scores`: only the products with int8 values remain for the scan.
-            shifts = tf.linalg.matvec(queries, self.parts["offsets"])  # [B]
+            # As in `Segment.scores`: only the products with int8 values remain for the scan.
+            shifts = tf.linalg.matvec(queries, self.parts["offsets"])[:, tf.newaxis]  # [B, 1]
             queries = queries * self.parts["steps"]
 
         def step(
             first: tf.Tensor, scores: tf.Tensor, rows: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             last = tf.minimum(first + CHUNK_ROWS, self.count)
-            factors = None if scales is None else scales[first:last]
-            chunk = score(queries, vectors[first:last], factors, shifts)  # [B, last - first]
-            return last, *merge_best(scores, rows, chunk, first, k)
+            chunk = tf.cast(vectors[first:last], tf.float32)  # [n, D]
+            chunk_scores = tf.matmul(queries, chunk, transpose_b=True)  # [B, n]
+            if self.dtype == "int8":
+                chunk_scores = (chunk_scores + shifts) * self.parts["scales"][first:last]
+            values, indices = best_of(chunk_scores, tf.minimum(k, last - first))
+            # Earlier results come first, because they have the lower rows.
+            values = tf.concat([scores, values], axis=1)
+            candidates = tf.concat([rows, indices + first], axis=1)
+            values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
+            return last, values, tf.gather(candidates, order, batch_dims=1)
 
         size = tf.shape(queries)[0]
         # The scores and rows grow from [B, 0] to [B, k].
@@ -239,41 +244,6 @@ class SearchServing(Serving):
             "store": self.store.dtype,
             "rerank_k": self.rerank_k if self.reranker else 0,
         }
-
-
-def merge_best(
-    scores: tf.Tensor, rows: tf.Tensor, chunk_scores: tf.Tensor, first: tf.Tensor, k: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the k best of scores and rows so far [Q, up to k], and of a chunk's scores [Q, n].
-
-    `first` is the row of the chunk's first document, of the type of `rows`.
-    """
-    values, indices = best_of(chunk_scores, tf.minimum(k, tf.shape(chunk_scores)[1]))
-    # Earlier results come first, because they have the lower rows.
-    values = tf.concat([scores, values], axis=1)
-    candidates = tf.concat([rows, tf.cast(indices, rows.dtype) + first], axis=1)
-    values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
-    return values, tf.gather(candidates, order, batch_dims=1)
-
-
-def score(
-    query: tf.Tensor,
-    documents: tf.Tensor,
-    factors: tf.Tensor | None = None,
-    shifts: tf.Tensor | None = None,
-) -> tf.Tensor:
-    """Returns dot products, float32 [Q, N].
-
-    Args:
-      query, documents: float32 [Q, D], and [N, D] of any type.
-      factors: float32 [N], of the documents; None: 1. A shape would not do: it is None where it has
-        changed.
-      shifts: float32 [Q], added before the factors are applied; None: 0.
-    """
-    products = tf.matmul(query, tf.cast(documents, tf.float32), transpose_b=True)  # [Q, N]
-    if shifts is not None:
-        products += shifts[:, tf.newaxis]
-    return products if factors is None else products * factors
 
 
 def best_of(scores: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,11 +1,11 @@
-"""The arrays that store the vectors of a segment, and their scores with queries."""
+"""A segment of an index: its vectors and their scores with queries, its ids and texts."""
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.metrics.exact import chunk_products
+from bert_tf.metrics.exact import CHUNK_ROWS, chunk_products
 from bert_tf.metrics.quantization import (
     Ranges,
     binary_codes,
@@ -14,23 +14,8 @@ from bert_tf.metrics.quantization import (
     vector_lengths,
 )
 from bert_tf.search.manifest import Manifest
+from bert_tf.search.strings import Strings
 from bert_tf.system.bounded_arrays import map_array
-
-
-def array_shapes(manifest: Manifest, count: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Returns dtype and shape of each array of a segment with `count` vectors, by name."""
-    full = (count, manifest.dimension)
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = {"vectors": (manifest.dtype, full)}
-    if manifest.dtype == "binary":
-        shapes["vectors"] = ("uint8", (count, -(-manifest.dimension // 8)))
-    if manifest.rescore == "float32":
-        shapes["exact"] = ("float32", full)
-    if manifest.rescore == "int8":
-        shapes["int8"] = ("int8", full)
-    if "int8" in (manifest.dtype, manifest.rescore):
-        shapes["scales"] = ("float32", (count,))
-        shapes["ranges"] = ("float32", (2, manifest.dimension))
-    return shapes
 
 
 def segment_arrays(vectors: np.ndarray, manifest: Manifest) -> dict[str, np.ndarray]:
@@ -57,34 +42,77 @@ def segment_arrays(vectors: np.ndarray, manifest: Manifest) -> dict[str, np.ndar
     return arrays
 
 
-class StoredVectors:
-    """The vectors of a segment, memory-mapped.
+class Segment:
+    """A segment, memory-mapped.
 
     Args:
       number: of the segment, in the names of its files.
-      count: of its vectors.
+
+    Attributes:
+      documents, vectors: which ones it has, among those of all segments.
+      arrays: those of `segment_arrays`; also `rows` and `keys`, if there are any.
+      ids, texts: the strings of its documents; no texts if the index stores none.
 
     Raises:
-      ValueError: if an array has another type or shape than the manifest says.
+      ValueError: if the files do not contain what the manifest says.
     """
 
-    def __init__(self, folder: pathlib.Path, manifest: Manifest, number: int, count: int) -> None:
+    def __init__(self, folder: pathlib.Path, manifest: Manifest, number: int) -> None:
         self.manifest = manifest
+        self._folder = folder
+        self._number = number
+        place = number - manifest.first_segment
+        self.documents = _part(manifest.segments, place)
+        self.vectors = _part(manifest.vector_counts, place)
         self.arrays: dict[str, np.ndarray] = {}
-        for name, (dtype, shape) in array_shapes(manifest, count).items():
-            path = folder / f"{name}-{number:05}.npy"
-            values = map_array(path)
-            if values.dtype != dtype or values.shape != shape:
-                raise ValueError(
-                    f"{path} contains {values.dtype} {values.shape}, but the manifest says "
-                    f"{dtype} {shape}; build the index again."
-                )
-            self.arrays[name] = values
+        count = manifest.vector_counts[place]
+        # The names, types and shapes are those of a segment that is written.
+        written = segment_arrays(np.zeros([1, manifest.dimension], np.float32), manifest)
+        for name, example in written.items():
+            shape = (2 if name == "ranges" else count, *example.shape[1:])
+            self._map(name, example.dtype, shape)
+        if f"rows-{number:05}.npy" in manifest.files:
+            self._map("rows", np.dtype(np.int64), (manifest.segments[place],))
+        if f"keys-{number:05}.npy" in manifest.files:
+            self._map("keys", np.dtype(np.uint64), (count,))
+        self.ids: Sequence[str] = self._load_strings("ids")
+        self.texts: Sequence[str] = self._load_strings("texts") if manifest.has_texts else ()
 
-    def __len__(self) -> int:
-        return len(self.arrays["vectors"])
+    def _map(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        path = self._folder / f"{name}-{self._number:05}.npy"
+        values = map_array(path)
+        if values.dtype != dtype or values.shape != shape:
+            raise ValueError(
+                f"{path} contains {values.dtype} {values.shape}, but the manifest says "
+                f"{dtype} {shape}; build the index again."
+            )
+        self.arrays[name] = values
 
-    def scores(self, queries: np.ndarray, chunk_rows: int) -> Iterator[tuple[int, np.ndarray]]:
+    def _load_strings(self, name: str) -> Strings:
+        values = Strings(self._folder, f"{name}-{self._number:05}")
+        count = self.documents.stop - self.documents.start
+        if len(values) != count:
+            raise ValueError(
+                f"{self._folder / name}-{self._number:05} has {len(values)} strings, but the "
+                f"manifest says {count} documents; build the index again."
+            )
+        return values
+
+    def vector_rows(self) -> np.ndarray:
+        """Returns the row of each document's vector among those of all segments."""
+        if "rows" in self.arrays:
+            return self.arrays["rows"]
+        start = self.vectors.start
+        return np.arange(start, start + self.documents.stop - self.documents.start)
+
+    def arrays_of(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the arrays that store some of the vectors, by name."""
+        arrays = {name: values for name, values in self.arrays.items() if name != "rows"}
+        for name in arrays.keys() - {"ranges"}:
+            arrays[name] = arrays[name][rows]
+        return arrays
+
+    def scores(self, queries: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yields (first row, scores float32 [Q, n]) for each chunk of the vectors.
 
         The scores are dot products; of int8 those with the restored vectors, of binary minus the
@@ -93,36 +121,36 @@ class StoredVectors:
         vectors = self.arrays["vectors"]
         if self.manifest.dtype == "binary":
             bits = binary_codes(queries)
-            for first in range(0, len(self), chunk_rows):
-                yield first, hamming_scores(bits, np.asarray(vectors[first : first + chunk_rows]))
+            for first in range(0, len(vectors), CHUNK_ROWS):
+                yield first, hamming_scores(bits, np.asarray(vectors[first : first + CHUNK_ROWS]))
             return
         if self.manifest.dtype != "int8":
-            yield from chunk_products(queries, vectors, chunk_rows)
+            yield from chunk_products(queries, vectors)
             return
         scales = self.arrays["scales"]
         offsets, steps = self.arrays["ranges"]
         # q . (offsets + steps * v) = q . offsets + (q * steps) . v: only v is int8.
         shifts = queries @ offsets  # [Q]
-        for first, scores in chunk_products(queries * steps, vectors, chunk_rows):
+        for first, scores in chunk_products(queries * steps, vectors):
             scores += shifts[:, None]
             scores *= scales[first : first + scores.shape[1]]
             yield first, scores
 
-    def restore(self, rows: np.ndarray, copies: str) -> np.ndarray:
-        """Returns vectors as float32 [n, D].
-
-        `copies` are those of `RESCORING`; "none" restores them from the vectors that are searched,
-        where those of one bit have the length 1.
-        """
-        if copies == "float32":
+    def restore(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the most exact vectors as float32 [n, D]; those of one bit have the length 1."""
+        if "exact" in self.arrays:
             return self.arrays["exact"][rows]
-        dtype = "int8" if copies == "int8" else self.manifest.dtype
-        if dtype == "binary":
+        vectors = self.arrays.get("int8", self.arrays["vectors"])[rows]
+        if "ranges" in self.arrays:
+            offsets, steps = self.arrays["ranges"]
+            return (vectors * steps + offsets) * self.arrays["scales"][rows][:, None]
+        if self.manifest.dtype == "binary":
             dimension = self.manifest.dimension
-            bits = signs(self.arrays["vectors"][rows], dimension)
-            return bits / np.float32(np.sqrt(dimension))
-        if dtype != "int8":
-            return self.arrays["vectors"][rows].astype(np.float32)
-        codes = self.arrays["int8" if copies == "int8" else "vectors"][rows]
-        offsets, steps = self.arrays["ranges"]
-        return (codes * steps + offsets) * self.arrays["scales"][rows][:, None]
+            return signs(vectors, dimension) / np.float32(np.sqrt(dimension))
+        return vectors.astype(np.float32)
+
+
+def _part(counts: Sequence[int], place: int) -> slice:
+    """Returns which of all things the part at a place has, for the counts of the parts."""
+    start = sum(counts[:place])
+    return slice(start, start + counts[place])

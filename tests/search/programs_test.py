@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from bert_tf.metrics.trec import read_run
+from bert_tf.search.bm25 import Bm25
 from bert_tf.search.documents import read_documents
 from bert_tf.search.index import Index, build_index
+from bert_tf.search.passages import PassageRule
 from bert_tf.search.segments import Batch
 from bert_tf.tasks.embedding import task as embedding
 from tests.programs import fail, finish, run
@@ -260,6 +262,40 @@ def test_measures_are_shown_where_a_run_file_cannot_hold_the_ids(tmp_path: pathl
     done = run("search", **options, output_file=tmp_path / "a.run")
     assert done.returncode == 1 and "ndcg@10 = 1.0000" in done.stdout, done.printed
     assert "'a b'" in done.printed and not (tmp_path / "a.run").exists()
+
+
+def test_a_document_is_scored_by_its_best_passage(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("bm25s")
+    pytest.importorskip("Stemmer")
+    passages = {
+        "a#1": "The owl is in the barn, and the bee is not.",
+        "a#2": "An owl saw the owl.",
+        "a#3": "Nothing of this.",
+        "b": "The owl eats mice.",
+        "c#1": "Snow fell on the roads.",
+        "c#2": "One more owl, and then a bee, a fox, a hen and the rest of them.",
+    }
+    batch = Batch(list(passages), np.ones([6, 2]), list(passages.values()))
+    build_index(tmp_path / "index", [batch], model="m", passages=PassageRule(12))
+    corpus = [{"_id": name, "text": "any"} for name in "abc"]
+    (tmp_path / "beir").mkdir()
+    write(tmp_path / "beir", corpus, [{"_id": "q", "text": "owl"}], "q\tb\t1\n")
+    monkeypatch.setattr(embedding, "DEPTH", 3)  # Less than the passages that match.
+    options = {"index": tmp_path / "index", "data_dir": tmp_path / "beir", "mode": "words"}
+    done = run("search", **options, output_file=tmp_path / "a.run")
+    scores, rows = Bm25(list(passages.values())).search(["owl"], 6)
+    best: dict[str, float] = {}
+    for row, score in zip(rows[0], scores[0], strict=True):
+        name = list(passages)[row].split("#")[0]
+        best[name] = max(best.get(name, 0.0), float(score))
+    expected = {name: score for name, score in best.items() if score > 0}
+    found = read_run(tmp_path / "a.run")["q"]
+    assert found.keys() == expected.keys() == {*"abc"}
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert max(found, key=lambda name: found[name]) == "a"  # by its second passage
+    assert "mrr@10 = 0.5000" in finish(done)
 
 
 def test_what_is_left_when_the_end_fails(

@@ -87,6 +87,7 @@ def test_what_uses_an_unfinished_run_says_so_once(unfinished, folder, caplog):
     assert not told(caplog)
 
 
+@pytest.mark.slow
 def test_programs_say_it_as_well(unfinished, folder, tmp_path):
     warn_if_unfinished.cache_clear()
     export = {"model_dir": unfinished, "output_dir": tmp_path / "served"}

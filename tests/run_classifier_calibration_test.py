@@ -123,6 +123,7 @@ def test_the_temperature_lowers_the_loss_and_the_thresholds_raise_the_f1(folder,
     assert read.decisions == plain.decisions
 
 
+@pytest.mark.slow
 def test_report_and_results(run):
     temperature = read_record(run)["temperature"]
     report = (run / "report.txt").read_text()

@@ -71,6 +71,7 @@ def test_the_digest_of_a_fold_stays_as_recorded():
     assert digest_of(examples, np.array([1, 3])) == recorded
 
 
+@pytest.mark.slow
 def test_out_of_fold_predictions(folder, monkeypatch):
     path = folder / "run"
     runs = []

@@ -310,6 +310,7 @@ def test_xla_trains_alike(one_device, folder):
     check_same_training(folder / "compiled", one_device[0])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_to_the_bit(one_device, folder):
     """From the checkpoint at step 15, as after a kill: weights, slots, log and results."""
     path = shutil.copytree(one_device[0], folder / "resumed")

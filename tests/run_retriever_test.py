@@ -410,6 +410,7 @@ def test_token_vectors_are_trained_saved_and_searched(folder):
     assert bert_tf.load(folder / "more").encode_queries(["a"])[0].shape == (12, 8)
 
 
+@pytest.mark.slow
 def test_token_vectors_learn_from_a_teacher(folder):
     given = {"train_file": folder / "margins.csv", **COLBERT}
     # The cross-entropy of a distribution over two documents.
@@ -425,6 +426,7 @@ def test_token_vectors_learn_from_a_teacher(folder):
     assert re.search("colbert .*--teacher", refuse(PROGRAM, **given))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unpad", slow_unless(True, [True, False]))
 def test_losses_of_tokens_do_not_change_with_memory(folder, unpad):
     small = {"learning_rate": 1e-4, "init_checkpoint": folder / "model", **COLBERT}

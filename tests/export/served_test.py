@@ -277,7 +277,7 @@ def test_a_classifier_is_no_model_of_one_number(tmp_path, kind):
 @pytest.mark.parametrize(
     ("kind", "option", "message"),
     [
-        ("classifier", {"top_k": 3}, "^top_k .*fill_mask; .*/m .*classifier"),
+        ("classifier", {"top_k": 3}, "^top_k .*fill_mask; .*/m.* classifier"),
         ("tagger", {"texts": ("text", "text_b")}, "^pair .*classifier, .*tagger"),
         ("classifier", {"pooling": "cls"}, "^pooling .*embeddings"),
         ("classifier", {"store": "int8"}, "^store .*search; .*classifier"),

@@ -117,7 +117,7 @@ def test_ids_of_texts_and_pairs_are_the_golden_ones(name):
 def test_the_graph_gives_the_ids_and_offsets_of_python(name, trim_offsets):
     source = random.Random(name)
     texts = golden_texts("xlm_roberta/masked_lm") + ODD_TEXTS
-    texts += [random_text(source) for _ in range(500)]
+    texts += [random_text(source) for _ in range(100)]
     tokenizer = graph_tokenizer(name, trim_offsets)
     twin = SentencePiece(tokenizer.vocab)
     strings = tf.constant(texts)

@@ -71,6 +71,7 @@ def test_a_machine_that_gets_slower_ends_in_time_without_a_jump_of_the_rate():
     assert (falling <= 0).all() and falling.min() > -1e-2 * 5 / 250
 
 
+@pytest.mark.slow
 def test_a_machine_that_gets_faster_at_the_end_makes_no_steps_without_effect():
     _, rates, seconds = simulate(lambda step: 0.1 if step < 570 else 0.03, steps_a_call=20)
     assert seconds < 59.0

@@ -163,6 +163,7 @@ def test_evaluation_that_a_kill_took_is_made_up_for(tmp_path):
     assert evaluations.read_text() == expected
 
 
+@pytest.mark.slow
 def test_other_examples_are_refused(whole_run, tmp_path):
     path = tmp_path / "copy"
     shutil.copytree(whole_run, path)

@@ -1,6 +1,7 @@
 """Late interaction: the golden vectors of three dialects, MaxSim, token pooling, wrong folders."""
 
 import dataclasses
+import itertools
 import json
 import shutil
 
@@ -17,7 +18,7 @@ from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.layout import ComputedPadding
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
 from tests.shared_data import shared_data
-from tests.slow_variants import slow_unless
+from tests.slow_variants import slow_unless, slow_where
 
 pytestmark = pytest.mark.needs(data="fixtures/families/colbert")
 GOLDEN_BOUND = 1e-5  # float32 against float64 of the golden vectors, see its README
@@ -163,8 +164,13 @@ def test_models_are_not_taken_for_others():
 FORMS = ("sentence_transformers", "pylate", "stanford")
 
 
-@pytest.mark.parametrize("dialect", ["pylate", "st6", "stanford"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("dialect", "form"),
+    slow_where(
+        lambda case: case not in (("st6", "pylate"), ("pylate", "stanford")),
+        itertools.product(("pylate", "st6", "stanford"), FORMS),
+    ),
+)
 def test_folders_are_read_back(tmp_path, dialect, form):
     """Stanford has a fixed rule for punctuation, and no tokens with a space at the end."""
     model = bert_tf.BertLateInteraction.from_pretrained(golden(dialect))
@@ -182,6 +188,7 @@ def test_folders_are_read_back(tmp_path, dialect, form):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.slow
 def test_other_layers_are_written_for_one_library_only(tmp_path):
     source = bert_tf.BertLateInteraction.from_pretrained(golden("st6"))
     tokens = dataclasses.replace(

@@ -42,6 +42,7 @@ SAME = {
     "Mul": "Mul",
     "Neg": "Neg",
     "Pow": "Pow",
+    "Range": "Range",
     "RealDiv": "Div",
     "Relu": "Relu",
     "Sigmoid": "Sigmoid",
@@ -65,6 +66,46 @@ REDUCTIONS = {
 CONVERTERS: dict[str, Convert] = {}
 
 
+def dtype_of(op: Operation) -> str:
+    """Returns the dtype of an operation's result."""
+    return op.outputs[0].dtype.name
+
+
+# Operations that are one expression, of the builder, the operation and the values of its inputs.
+EXPRESSIONS: dict[str, Callable[[GraphBuilder, Operation, list[str]], str]] = {
+    "BroadcastTo": lambda graph, op, x: graph.add("Expand", x[0], whole(graph, op.inputs[1])),
+    "Cast": lambda graph, op, x: graph.cast(x[0], dtype_of(op)),
+    "ConcatV2": lambda graph, op, x: graph.add("Concat", *x[:-1], axis=int(needed(op.inputs[-1]))),
+    "Const": lambda graph, op, x: graph.constant(static_value(op.outputs[0]), dtype_of(op)),
+    "Einsum": lambda graph, op, x: graph.add(
+        "Einsum", *x, equation=op.get_attr("equation").decode()
+    ),
+    "ExpandDims": lambda graph, op, x: graph.add(
+        "Unsqueeze", x[0], graph.constant([int(needed(op.inputs[1]))])
+    ),
+    "Fill": lambda graph, op, x: graph.add("Expand", x[1], whole(graph, op.inputs[0])),
+    "Log1p": lambda graph, op, x: graph.add(
+        "Log", graph.add("Add", x[0], graph.constant(1, dtype_of(op)))
+    ),
+    "NotEqual": lambda graph, op, x: graph.add("Not", graph.add("Equal", *x)),
+    "OnesLike": lambda graph, op, x: graph.add(
+        "Expand", graph.constant(1, dtype_of(op)), graph.add("Shape", x[0])
+    ),
+    "Reshape": lambda graph, op, x: graph.add("Reshape", x[0], whole(graph, op.inputs[1])),
+    "Rsqrt": lambda graph, op, x: graph.add("Reciprocal", graph.add("Sqrt", *x)),
+    "Shape": lambda graph, op, x: graph.cast(graph.add("Shape", *x), dtype_of(op)),
+    "Size": lambda graph, op, x: graph.cast(graph.add("Size", *x), dtype_of(op)),
+    "Square": lambda graph, op, x: graph.add("Mul", x[0], x[0]),
+    "Squeeze": lambda graph, op, x: graph.add(
+        "Squeeze", x[0], graph.constant(op.get_attr("squeeze_dims"))
+    ),
+    "Tile": lambda graph, op, x: graph.add("Tile", x[0], whole(graph, op.inputs[1])),
+    "ZerosLike": lambda graph, op, x: graph.add(
+        "Expand", graph.constant(0, dtype_of(op)), graph.add("Shape", x[0])
+    ),
+}
+
+
 def convert(graph: GraphBuilder, op: Operation) -> None:
     """Adds an operation to the graph, whose inputs it has already.
 
@@ -76,6 +117,8 @@ def convert(graph: GraphBuilder, op: Operation) -> None:
         outputs = inputs
     elif op.type in SAME:
         outputs = [graph.add(SAME[op.type], *inputs)]
+    elif op.type in EXPRESSIONS:
+        outputs = [EXPRESSIONS[op.type](graph, op, inputs)]
     elif op.type in CONVERTERS:
         outputs = CONVERTERS[op.type](graph, op, inputs)
     else:
@@ -118,64 +161,7 @@ def whole(graph: GraphBuilder, tensor: Tensor) -> str:
     return graph.cast(graph.value(tensor), "int64") if static is None else graph.constant(static)
 
 
-# Constants and shapes ----------------------------------------------------------------------------
-
-
-@converts("Const")
-def _constant(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    array = static_value(op.outputs[0])
-    return [graph.constant(array, op.outputs[0].dtype.name)]
-
-
-@converts("Shape")
-def _shape(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.cast(graph.add("Shape", *inputs), op.outputs[0].dtype.name)]
-
-
-@converts("Size")
-def _size(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.cast(graph.add("Size", *inputs), op.outputs[0].dtype.name)]
-
-
-@converts("Reshape")
-def _reshape(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Reshape", inputs[0], whole(graph, op.inputs[1]))]
-
-
-@converts("ExpandDims")
-def _expand_dims(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Unsqueeze", inputs[0], graph.constant([int(needed(op.inputs[1]))]))]
-
-
-@converts("Squeeze")
-def _squeeze(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Squeeze", inputs[0], graph.constant(op.get_attr("squeeze_dims")))]
-
-
-@converts("BroadcastTo")
-def _broadcast(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Expand", inputs[0], whole(graph, op.inputs[1]))]
-
-
-@converts("Fill")
-def _fill(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Expand", inputs[1], whole(graph, op.inputs[0]))]
-
-
-@converts("ZerosLike", "OnesLike")
-def _filled_like(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    number = graph.constant(int(op.type == "OnesLike"), op.outputs[0].dtype.name)
-    return [graph.add("Expand", number, graph.add("Shape", inputs[0]))]
-
-
-@converts("Range")
-def _range(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Range", *inputs)]
-
-
-@converts("Tile")
-def _tile(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Tile", inputs[0], whole(graph, op.inputs[1]))]
+# Shapes ------------------------------------------------------------------------------------------
 
 
 @converts("Pad", "PadV2")
@@ -213,11 +199,6 @@ def _unpack(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
     axis = op.get_attr("axis")
     indices = range(op.get_attr("num"))
     return [graph.add("Gather", inputs[0], graph.constant(i), axis=axis) for i in indices]
-
-
-@converts("ConcatV2")
-def _concatenate(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Concat", *inputs[:-1], axis=int(needed(op.inputs[-1])))]
 
 
 @converts("Split")
@@ -336,11 +317,6 @@ def _gather(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
 # Numbers -----------------------------------------------------------------------------------------
 
 
-@converts("Cast")
-def _cast(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.cast(inputs[0], op.outputs[0].dtype.name)]
-
-
 @converts("SelectV2")
 def _select(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
     if op.outputs[0].dtype.name != "bool":
@@ -351,31 +327,10 @@ def _select(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
     return [graph.add("Or", graph.add("And", condition, one), others)]
 
 
-@converts("Rsqrt")
-def _rsqrt(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Reciprocal", graph.add("Sqrt", *inputs))]
-
-
-@converts("Log1p")
-def _log1p(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    one = graph.constant(1, op.outputs[0].dtype.name)
-    return [graph.add("Log", graph.add("Add", inputs[0], one))]
-
-
-@converts("Square")
-def _square(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Mul", inputs[0], inputs[0])]
-
-
 @converts("SquaredDifference")
 def _squared_difference(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
     difference = graph.add("Sub", *inputs)
     return [graph.add("Mul", difference, difference)]
-
-
-@converts("NotEqual")
-def _not_equal(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Not", graph.add("Equal", *inputs))]
 
 
 @converts("Max", "Mean", "Min", "Prod", "Sum")
@@ -436,11 +391,6 @@ def _product(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]
             value = graph.add("Transpose", value, perm=order)
         factors.append(value)
     return [graph.add("MatMul", *factors)]
-
-
-@converts("Einsum")
-def _einsum(graph: GraphBuilder, op: Operation, inputs: list[str]) -> list[str]:
-    return [graph.add("Einsum", *inputs, equation=op.get_attr("equation").decode())]
 
 
 @converts("PartitionedCall", "StatefulPartitionedCall")

@@ -17,6 +17,7 @@ import numpy as np
 from bert_tf.system.bounded_files import read_bytes
 from bert_tf.system.checksums import file_crc
 from bert_tf.system.extras import install_hint
+from bert_tf.system.printable import first_line
 from bert_tf.tasks.base.serving.metadata import (
     CARD_NAME,
     ONNX_OUTPUTS,
@@ -86,7 +87,8 @@ class OnnxModel(RowModel):
         try:
             values = self._session.run(self._outputs, inputs)
         except Exception as error:  # The runtime has types of its own.
-            raise ValueError(f"{self._path} cannot compute this batch: {error}.") from None
+            reason = first_line(error)
+            raise ValueError(f"{self._path} cannot compute this batch: {reason}.") from None
         outputs = dict(zip(self._outputs, values, strict=True))
         return {NAMES.get(name, name): value for name, value in outputs.items()}
 
@@ -103,11 +105,11 @@ def open_session(path: pathlib.Path, num_threads: int = 0) -> Any:
         raise ValueError(f"ONNX files need onnxruntime: {install_hint('onnx')}.") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads
-    options.log_severity_level = 3  # Errors.
+    options.log_severity_level = 4  # Errors are raised.
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # The runtime has types of its own.
-        raise ValueError(f"{path} cannot be loaded: {error}.") from None
+        raise ValueError(f"{path} cannot be loaded: {first_line(error)}.") from None
 
 
 def check_is_current(path: pathlib.Path, card: Metadata) -> None:

@@ -46,7 +46,7 @@ def test_answers_are_the_same(tmp_path, record_property, folder):
     longer = [*CHOICES[:3], ["the a", "b", "the", "river", "w44"], CHOICES[4]]
     predictors = load_all(folder, model, tmp_path)
     kinds = [predictor.kind for predictor in predictors.values()]
-    assert kinds == ["multiple_choice", "multiple_choice", "regression", "regression"]
+    assert kinds[:2] == ["multiple_choice"] * 2 and set(kinds[2:]) == {"regression"}
 
     def ask(answers):
         return [

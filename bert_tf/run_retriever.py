@@ -54,19 +54,11 @@ def find_files(configs: Configs) -> dict[str, str]:
 def execute(configs: Configs, files: dict[str, str]) -> int:
     read = read_to_embed(configs, files)
     from bert_tf.tasks.base.programs import run
-    from bert_tf.tasks.embedding import late_interaction_program as late_interaction
-    from bert_tf.tasks.embedding import program as retriever
-    from bert_tf.tasks.embedding import splade_program as sparse_retriever
-    from bert_tf.tasks.embedding import tsdae_program as denoising_retriever
+    from bert_tf.tasks.embedding.program import PROGRAMS, DenoisingRetriever
 
-    programs = {
-        "dense": retriever.Retriever,
-        "splade": sparse_retriever.SparseRetriever,
-        "colbert": late_interaction.LateInteractionRetriever,
-    }
-    program = programs[configs.task.embedding_type]
+    program = PROGRAMS[configs.task.embedding_type]
     if configs.task.retrieval_loss == "denoising":
-        program = denoising_retriever.DenoisingRetriever
+        program = DenoisingRetriever
     return run.run_program(program(configs, files, read), configs)
 
 

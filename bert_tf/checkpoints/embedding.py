@@ -11,7 +11,7 @@ import dataclasses
 import pathlib
 from typing import Any, Self
 
-from bert_tf.checkpoints.token_vectors import MAXSIM, TokenVectors
+from bert_tf.checkpoints.token_vectors import TokenVectors
 from bert_tf.config.pooled_layers import (
     POOLINGS,
     DenseStep,
@@ -21,6 +21,7 @@ from bert_tf.config.pooled_layers import (
     output_width,
     step_shapes,
 )
+from bert_tf.metrics.maxsim import MAXSIM
 from bert_tf.system.files import read_json, write_json
 
 FILE_NAME = "embedder.json"

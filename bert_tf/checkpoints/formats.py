@@ -17,7 +17,6 @@ Hugging Face's hub or Kaggle: see `hub`.
 """
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Callable
 
@@ -28,7 +27,12 @@ from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.google import is_electra, read_google, write_bert_tf, write_google
 from bert_tf.checkpoints.hub import local_path, record_of
 from bert_tf.checkpoints.huggingface import is_huggingface, read_huggingface
-from bert_tf.checkpoints.huggingface_writing import family_and_heads, write_huggingface
+from bert_tf.checkpoints.huggingface_writing import (
+    KEPT_HEADS,
+    encoder_alone,
+    family_and_heads,
+    write_huggingface,
+)
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.checkpoints.keras_file import read_keras_file
 from bert_tf.checkpoints.keras_hub import (
@@ -37,14 +41,16 @@ from bert_tf.checkpoints.keras_hub import (
     read_keras_hub,
     write_keras_hub,
 )
-from bert_tf.checkpoints.late_interaction import is_stanford, read_stanford
-from bert_tf.checkpoints.late_interaction_writing import COLBERT_WRITERS, settings_of
+from bert_tf.checkpoints.late_interaction import (
+    is_stanford,
+    read_stanford,
+    write_pylate,
+    write_stanford,
+)
 from bert_tf.checkpoints.model_garden import is_model_garden, read_model_garden
 from bert_tf.checkpoints.run_record import check_seeds, input_settings, write_inputs
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
 from bert_tf.checkpoints.sentence_transformers import (
-    KEPT_HEADS,
-    encoder_alone,
     is_modular,
     read_sentence_transformers,
     write_sentence_transformers,
@@ -69,12 +75,6 @@ def _write_modules(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     write(checkpoint, folder)
 
 
-def _write_colbert(form: str, checkpoint: Checkpoint, folder: pathlib.Path) -> None:
-    """Writes a model of late interaction in another library's dialect."""
-    settings_of(checkpoint)
-    COLBERT_WRITERS[form](checkpoint, encoder_alone(checkpoint), folder)
-
-
 WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "bert_tf": write_bert_tf,
     "google": write_google,
@@ -82,7 +82,8 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "sentence_transformers": _write_modules,
     "model2vec": write_model2vec,
     "keras_hub": write_keras_hub,
-    **{form: functools.partial(_write_colbert, form) for form in COLBERT_WRITERS},
+    "pylate": write_pylate,
+    "stanford": write_stanford,
 }
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
@@ -91,7 +92,7 @@ EXPECTED = (
     "encoder; a folder of Model2Vec; a .keras file; or an archive of one"
 )
 # Forms that hold the layers of embeddings.
-WITH_MODULES = ("sentence_transformers", *COLBERT_WRITERS)
+WITH_MODULES = ("sentence_transformers", "pylate", "stanford")
 # Messages for weights that cannot be read, by the name of the file.
 OTHER_FRAMEWORKS = {
     "flax_model.msgpack": (

@@ -1,18 +1,21 @@
 """Writes Hugging Face folders: config.json, model.safetensors and the tokenizer's files."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
 import safetensors.numpy
 
-from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, count_layers
-from bert_tf.checkpoints.embedding import write_embedding
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, count_layers, without_prefix
+from bert_tf.checkpoints.embedding import HEAD, write_embedding
 from bert_tf.checkpoints.families import WRITABLE
 from bert_tf.checkpoints.families.family import Family
 from bert_tf.checkpoints.huggingface import HF_PROBLEM_TYPES
 from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
 from bert_tf.checkpoints.weight_names import to_file_names
 from bert_tf.system.files import read_json, write_json
+
+KEPT_HEADS = ("pooler", "embedding")  # in folders with modules
 
 # Heads that no class of transformers has.
 OWN_HEADS = ("embedding", "joint_squad", "answerable")
@@ -41,6 +44,13 @@ def write_huggingface(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     # The weights of dense layers cannot be stored, and without them the embeddings would differ.
     if checkpoint.embedding and not checkpoint.embedding.dense:
         write_embedding(folder, checkpoint.embedding)
+
+
+def encoder_alone(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns the encoder of a folder, without heads of pre-training and of tasks."""
+    starts = tuple(start for head, start in HEADS.items() if head not in KEPT_HEADS)
+    encoder = without_prefix(checkpoint.weights, (*starts, HEAD))
+    return dataclasses.replace(checkpoint, weights=encoder, labels=(), embedding=None)
 
 
 def _write_cuts(folder: pathlib.Path, settings: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Reads models of late interaction: one vector for each token (ColBERT), in three dialects.
+"""Models of late interaction, one vector for each token (ColBERT), read and written in 3 dialects.
 
     sentence-transformers 6   modules Transformer, Dense, MultiVectorMask, Normalize; model_type
                               MultiVectorEncoder; query_expansion among the Transformer's settings
@@ -9,33 +9,49 @@
 
 The settings of the last two are those that sentence-transformers 6.2.0 derives from them. Their
 prefixes are tokens of the vocabulary, which become special tokens: as a prompt before a text each
-is then one token, as in training.
+is then one token, as in training. A dialect cannot hold everything: `formats.write_checkpoint`
+reads a written folder back and compares.
 """
 
 import dataclasses
+import numbers
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
 from bert_tf.checkpoints.embedding import FILE_NAME, HEAD, EmbeddingConfig
 from bert_tf.checkpoints.families.family import architectures
 from bert_tf.checkpoints.huggingface import from_names, read_config
+from bert_tf.checkpoints.huggingface_writing import (
+    encoder_alone,
+    family_and_heads,
+    write_huggingface,
+)
+from bert_tf.checkpoints.sentence_module_writing import write_layers, write_model_settings
 from bert_tf.checkpoints.sentence_modules import (
+    CONFIG,
+    FEATURES,
     MODULES,
+    OLD_TYPES,
+    PYLATE_DENSE,
+    SIZES,
     TOKENS,
     Module,
     lowers_texts,
-    read_layers,
-    read_prompts,
+    read_layer_settings,
+    read_length,
     transformer_length,
+    with_embedding,
 )
-from bert_tf.checkpoints.token_vectors import MAXSIM, PUNCTUATION, QUERY_LENGTH, SIDES, TokenVectors
+from bert_tf.checkpoints.token_vectors import PUNCTUATION, QUERY_LENGTH, SIDES, TokenVectors
 from bert_tf.checkpoints.weight_files import read_weights
-from bert_tf.config.pooled_layers import DenseStep, NormStep
-from bert_tf.system.files import json_field, read_json, read_optional_json
+from bert_tf.config.pooled_layers import DenseStep
+from bert_tf.metrics.maxsim import MAXSIM
+from bert_tf.system.files import json_field, read_json, read_optional_json, write_json
 from bert_tf.text.kinds import with_special_token
 
 PYLATE = "ColBERT"
@@ -43,14 +59,90 @@ MULTI_VECTOR = "MultiVectorEncoder"
 STANFORD = "HF_ColBERT"
 METADATA = "artifact.metadata"
 LINEAR = "linear.weight"
+KERNEL = f"{HEAD}dense_0/kernel"  # Stanford's only layer
+MASK = "MultiVectorMask"
 POOLING = "HierarchicalTokenPooling"
-MARKERS = ("[unused0]", "[unused1]")
-PYLATE_KEYS = (
-    *("query_prefix", "document_prefix", "query_length", "document_length", "skiplist_words"),
-    *("do_query_expansion", "attend_to_expansion_tokens"),
-)
-EXPANSION_KEYS = {"strategy": str, "attend": bool, "token": str, "length": int}
+NAMES = {"module_input_name": TOKENS, "module_output_name": TOKENS}
+LIBRARY = "sentence_transformers"
+# The modules of sentence-transformers 6 for tokens, which have no shorter locations.
+TYPES = {
+    "Transformer": f"{LIBRARY}.base.modules.transformer.Transformer",
+    "Dense": f"{LIBRARY}.base.modules.dense.Dense",
+    "Normalize": f"{LIBRARY}.base.modules.normalize.Normalize",
+    MASK: f"{LIBRARY}.multi_vector_encoder.modules.multi_vector_mask.{MASK}",
+    POOLING: f"{LIBRARY}.multi_vector_encoder.modules.token_pooling.{POOLING}",
+}
+PYLATE_TYPES = {"Transformer": OLD_TYPES["Transformer"], "Dense": PYLATE_DENSE}
+
+# Settings by their names in a file: the field that each states, and its value where it is absent.
+# Fields are those of `TokenVectors`, document_length (0: as long as the model allows), and others
+# that the readers below translate.
 Fields = dict[str, Any]
+Settings = Mapping[str, tuple[str, Any]]
+SIDE_SETTINGS: Settings = {
+    "query_length": ("query_length", 0),
+    "document_length": ("document_length", 0),
+}
+EXPANSION_SETTINGS: Settings = {
+    "strategy": ("strategy", ""),
+    "attend": ("attends", False),
+    "token": ("expansion_token", ""),
+    "length": ("expansion_length", 0),
+}
+MODULE_SETTINGS: dict[str, Settings] = {
+    MASK: {
+        "skiplist_words": ("skiplist", ()),
+        "skiplist_tasks": ("skiplist_sides", ("document",)),
+        "keep_only_token_ids": ("kept_token_ids", ()),
+    },
+    POOLING: {
+        "pool_factor": ("pool_factor", 1.0),
+        "num_protected_tokens": ("protected_tokens", 1),
+        # Without this key the library does not normalize, as before it had the key.
+        "normalize_embeddings": ("pool_normalizes", False),
+        "tasks": ("pool_sides", ("document",)),
+    },
+}
+PYLATE_SETTINGS: Settings = {
+    **SIDE_SETTINGS,
+    "query_prefix": ("query_prefix", ""),
+    "document_prefix": ("document_prefix", ""),
+    "do_query_expansion": ("expands", True),
+    "attend_to_expansion_tokens": ("attends", False),
+    "skiplist_words": ("skiplist", PUNCTUATION),
+}
+STANFORD_SETTINGS: Settings = {
+    "query_token_id": ("query_prefix", "[unused0]"),
+    "doc_token_id": ("document_prefix", "[unused1]"),
+    "query_maxlen": ("query_length", QUERY_LENGTH),
+    "doc_maxlen": ("document_length", 0),
+    "attend_to_mask_tokens": ("attends", False),
+    "mask_punctuation": ("skips_punctuation", True),
+}
+JSON_TYPES = {tuple: list, float: numbers.Real}
+
+
+def _read(values: Fields, settings: Settings, file: pathlib.Path) -> Fields:
+    """Returns the fields that a file states, and the values of those that it does not."""
+    fields: Fields = {}
+    for key, (field, default) in settings.items():
+        if field.endswith("_length"):
+            value = read_length(values, key, file)
+        else:
+            kind = type(default)
+            value = json_field(values, key, JSON_TYPES.get(kind, kind), file, nullable=True)
+        if value is None:
+            value = default
+        fields[field] = tuple(value) if isinstance(value, list) else value
+    return fields
+
+
+def _write(fields: Fields, settings: Settings) -> Fields:
+    """Returns the settings of a file, the inverse of `_read`."""
+    return {key: fields[field] for key, (field, _) in settings.items()}
+
+
+# Reading --------------------------------------------------------------------------------------
 
 
 def read_multi_vector(
@@ -68,48 +160,30 @@ def read_multi_vector(
       ValueError: if settings contradict each other, or are not computed here.
     """
     is_pylate = values.get("model_type") == PYLATE
-    file = path / "config_sentence_transformers.json"
-    own = [module for module in modules if module.kind in ("MultiVectorMask", POOLING)]
-    layers = [module for module in modules[1:] if module not in own]
+    if is_pylate:  # It scores by MaxSim, whatever its file says: MaxSim or cosine.
+        values = {**values, "similarity_fn_name": None}
+    layers = [module for module in modules[1:] if module.kind not in MODULE_SETTINGS]
     _check_kinds(path, modules, layers, is_pylate)
-    hidden_size = checkpoint.config.hidden_size
-    steps, weights = read_layers(layers, hidden_size, HEAD, vector=TOKENS)
-    normalize = bool(steps) and isinstance(steps[-1], NormStep) and steps[-1].norm == "l2"
-    if normalize:
-        steps = steps[:-1]
-    prompts, default_prompt = read_prompts(values, file)
+    embedding, weights = read_layer_settings(
+        path, layers, checkpoint.config.hidden_size, values, TOKENS, MAXSIM
+    )
+    # A tokenizer that lower-cases by itself leaves special tokens as they are.
+    lower = lowers_texts(modules[0]) and not checkpoint.config.do_lower_case
+    embedding["lower_case_texts"] = lower
     if is_pylate:
-        normalize = True
-        sides = _pylate_sides(values, file)
-        checkpoint, prompts = _with_marks(checkpoint, _prefixes(values, file), prompts, str(file))
+        embedding["normalize"] = True
+        tokens = _read(values, PYLATE_SETTINGS, path / CONFIG)
+        if tokens.pop("expands"):
+            tokens["query_length"] = tokens["query_length"] or QUERY_LENGTH
+            tokens["expansion_length"] = tokens["query_length"]
+        checkpoint = _with_marks(checkpoint, tokens, embedding["prompts"], path / CONFIG)
     else:
-        sides = _sides(modules[0], own)
-    longest = checkpoint.config.longest_row
-    stated = transformer_length(modules[0])
-    limit = longest if stated is None else min(stated, longest)
-    document_length = min(sides.pop("document_length") or limit, longest)
-    embedding = _make_embedding(
-        path,
-        {**sides, "query_length": min(sides["query_length"] or limit, longest)},
-        dense=tuple(steps),
-        normalize=normalize,
-        max_seq_length=document_length,
-        prompts=prompts,
-        default_prompt=default_prompt,
-        similarity=_similarity(values, file, is_pylate),
-        # A tokenizer that lower-cases by itself leaves special tokens as they are.
-        lower_case_texts=lowers_texts(modules[0]) and not checkpoint.config.do_lower_case,
-    )
-    embedding.check(hidden_size, str(path))
-    settings = {key: text for key, text in checkpoint.settings.items() if key != "max_seq_length"}
-    return dataclasses.replace(
-        checkpoint,
-        embedding=embedding,
-        weights={**checkpoint.weights, **weights},
-        # Folders that are Stanford's as well have the projection among the encoder's weights.
-        unused=tuple(name for name in checkpoint.unused if name != LINEAR),
-        settings=settings,
-    )
+        tokens = _read_modules(modules)
+    # Folders that are Stanford's as well have the projection among the encoder's weights.
+    unused = tuple(name for name in checkpoint.unused if name != LINEAR)
+    checkpoint = dataclasses.replace(checkpoint, unused=unused)
+    limit = transformer_length(modules[0])
+    return _with_tokens(checkpoint, tokens, limit, embedding, weights, path)
 
 
 def _check_kinds(
@@ -120,166 +194,103 @@ def _check_kinds(
     allowed = {"Dense"} if is_pylate else {"Dense", "Normalize", "Dropout"}
     is_known = {module.kind for module in layers} <= allowed and kinds[0] == "Transformer"
     # Pooling is of finished vectors.
-    is_last = POOLING not in kinds or (kinds.index(POOLING) == len(kinds) - 1)
-    has_mask = is_pylate or kinds.count("MultiVectorMask") == 1
+    is_last = POOLING not in kinds[:-1]
+    has_mask = is_pylate or kinds.count(MASK) == 1
     if not is_known or not is_last or not has_mask:
         expected = f"Transformer, any number of {', '.join(sorted(allowed))}"
         if not is_pylate:
-            expected += f", one MultiVectorMask, and at the end perhaps a {POOLING}"
+            expected += f", one {MASK}, and at the end perhaps a {POOLING}"
         raise ValueError(f"{path / MODULES} lists {kinds}; expected {expected}.")
 
 
-def _make_embedding(path: pathlib.Path, sides: Fields, **fields: Any) -> EmbeddingConfig:
-    """Makes the configuration; an error names the folder."""
-    try:
-        return EmbeddingConfig(tokens=TokenVectors(**sides), **fields)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-
-
-def _similarity(values: Fields, file: pathlib.Path, is_pylate: bool) -> str:
-    name = json_field(values, "similarity_fn_name", str, file, nullable=True) or MAXSIM[0]
-    if is_pylate:  # It scores by MaxSim, whatever its file says: MaxSim or cosine.
-        return MAXSIM[0]
-    if name not in MAXSIM:
-        raise ValueError(f"{file}: similarity_fn_name is {name!r}, expected one of {list(MAXSIM)}.")
-    return name
-
-
-def _sides(transformer: Module, own: Sequence[Module]) -> Fields:
-    """Returns the settings that modules of sentence-transformers state, and document_length."""
-    values = transformer.values
-    file = transformer.file
-    fields: Fields = {"expansion_length": 0}
-    for name in ("query_length", "document_length"):
-        fields[name] = _length(values, name, file)
+def _read_modules(modules: Sequence[Module]) -> Fields:
+    """Returns the fields that modules of sentence-transformers state."""
+    values, file = modules[0].values, modules[0].file
+    fields = {**_read(values, SIDE_SETTINGS, file), "expansion_length": 0}
     expansion = json_field(values, "query_expansion", dict, file, nullable=True)
     if expansion is not None:
-        if unknown := sorted(set(expansion) - set(EXPANSION_KEYS)):
+        if unknown := sorted(set(expansion) - set(EXPANSION_SETTINGS)):
             raise ValueError(f"{file}: query_expansion has {unknown[0]!r}, which is unknown here.")
-        stated = {}
-        for key, kind in EXPANSION_KEYS.items():
-            stated[key] = json_field(expansion, key, kind, file, nullable=key == "token")
-        if stated["strategy"] not in ("fixed", "min") or not stated["length"]:
+        fields |= _read(expansion, EXPANSION_SETTINGS, file)
+        strategy = fields.pop("strategy")
+        if strategy not in ("fixed", "min") or not fields["expansion_length"]:
             raise ValueError(
                 f"{file}: query_expansion is {expansion}, expected a strategy, fixed or min, and a "
                 "length."
             )
-        fields["expansion_length"] = stated["length"]
-        fields["expansion_token"] = stated["token"] or ""
-        fields["attends"] = bool(stated["attend"])
-        if stated["strategy"] == "fixed":
-            fields["query_length"] = stated["length"]
-    for module in own:
-        read = _mask_fields if module.kind == "MultiVectorMask" else _pooling_fields
-        fields |= read(module.values, module.file)
+        if strategy == "fixed":
+            fields["query_length"] = fields["expansion_length"]
+    for module in modules[1:]:
+        fields |= _read(module.values, MODULE_SETTINGS.get(module.kind, {}), module.file)
     return fields
 
 
-def _mask_fields(values: Fields, file: pathlib.Path) -> Fields:
-    """Returns the settings of a MultiVectorMask."""
-    words = json_field(values, "skiplist_words", list, file, nullable=True) or ()
-    ids = json_field(values, "keep_only_token_ids", list, file, nullable=True) or ()
-    return {
-        "skiplist": tuple(words),
-        "skiplist_sides": _named_sides(values, "skiplist_tasks", file),
-        "kept_token_ids": tuple(ids),
-    }
-
-
-def _pooling_fields(values: Fields, file: pathlib.Path) -> Fields:
-    """Returns the settings of a HierarchicalTokenPooling."""
-    protected = json_field(values, "num_protected_tokens", int, file)
-    # Without this key the library does not normalize, as before it had the key.
-    normalizes = json_field(values, "normalize_embeddings", bool, file)
-    return {
-        "pool_factor": values.get("pool_factor", 1.0),
-        "protected_tokens": 1 if protected is None else protected,
-        "pool_normalizes": bool(normalizes),
-        "pool_sides": _named_sides(values, "tasks", file),
-    }
-
-
-def _named_sides(values: Fields, key: str, file: pathlib.Path) -> tuple[str, ...]:
-    """Returns the sides that a module's setting names: a name, or a list; documents without it."""
-    named = values.get(key)
-    if named is None:
-        return ("document",)
-    return (named,) if isinstance(named, str) else tuple(named)
-
-
-def _length(values: Fields, key: str, file: pathlib.Path) -> int:
-    """Returns a stated maximum length; 0 without one."""
-    length = json_field(values, key, int, file, nullable=True)
-    if length is not None and length < 1:
-        raise ValueError(f"{file}: {key} is {length}, expected at least 1.")
-    return length or 0
-
-
-def _pylate_sides(values: Fields, file: pathlib.Path) -> Fields:
-    """Returns the settings that PyLate's configuration states, and document_length."""
-    is_expanded = json_field(values, "do_query_expansion", bool, file, nullable=True) is not False
-    attends = json_field(values, "attend_to_expansion_tokens", bool, file, nullable=True)
-    words = json_field(values, "skiplist_words", list, file, nullable=True)
-    length = _length(values, "query_length", file)
-    if is_expanded:
-        length = length or QUERY_LENGTH
-    return {
-        "query_length": length,
-        "expansion_length": length if is_expanded else 0,
-        "attends": bool(attends),
-        "skiplist": PUNCTUATION if words is None else tuple(words),
-        "document_length": _length(values, "document_length", file),
-    }
-
-
-def _prefixes(values: Fields, file: pathlib.Path) -> dict[str, str]:
-    """Returns PyLate's prefix of each side."""
-    prefixes = {}
-    for side in SIDES:
-        prefix = json_field(values, f"{side}_prefix", str, file, nullable=True)
-        prefixes[side] = prefix or ""
-    return prefixes
-
-
 def _with_marks(
-    checkpoint: Checkpoint, prefixes: dict[str, str], prompts: dict[str, str], source: str
-) -> tuple[Checkpoint, dict[str, str]]:
-    """Returns a checkpoint whose tokenizer reads each prefix as one token, and its prompts."""
+    checkpoint: Checkpoint, fields: Fields, prompts: dict[str, str], file: pathlib.Path
+) -> Checkpoint:
+    """Returns a checkpoint whose tokenizer reads each prefix as one token.
+
+    The prefixes move from the fields into the prompts.
+    """
     vocab = checkpoint.vocab
-    prompts = dict(prompts)
-    for side, prefix in prefixes.items():
+    for side in SIDES:
+        prefix = fields.pop(f"{side}_prefix")
         if not prefix.strip():
             continue
         # The token may include the space after it, as PyLate's does.
         contents = [text for text in (prefix, prefix.split()[0]) if vocab and text in vocab.ids]
         if vocab is None or not contents:
             raise ValueError(
-                f"{source}: the prefix {prefix!r} of a {side} is no token of the vocabulary; "
+                f"{file}: the prefix {prefix!r} of a {side} is no token of the vocabulary; "
                 "expected a tokenizer that has it, as that of the training. Add it to "
                 "tokenizer.json with the id of its row."
             )
         vocab = with_special_token(vocab, contents[0])
         prompts[side] = prefix + prompts.get(side, "").removeprefix(prefix)
-    return dataclasses.replace(checkpoint, vocab=vocab), prompts
+    return dataclasses.replace(checkpoint, vocab=vocab)
+
+
+def _with_tokens(
+    checkpoint: Checkpoint,
+    fields: Fields,
+    limit: int | None,
+    embedding: Fields,
+    weights: Weights,
+    path: pathlib.Path,
+) -> Checkpoint:
+    """Returns the checkpoint with its layers and settings.
+
+    Args:
+      checkpoint: the encoder.
+      fields: those of `TokenVectors`, and document_length.
+      limit: the maximum length of texts whose side states none; None: all positions.
+      embedding: fields of `EmbeddingConfig`.
+      weights: the weights of the layers.
+      path: the folder.
+    """
+    longest = checkpoint.config.longest_row
+    for name in SIDE_SETTINGS:
+        fields[name] = min(fields[name] or limit or longest, longest)
+    length = fields.pop("document_length")
+    try:
+        tokens = TokenVectors(**fields)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    config = EmbeddingConfig(tokens=tokens, max_seq_length=length, **embedding)
+    return with_embedding(checkpoint, config, weights, str(path))
 
 
 def is_late_interaction(path: pathlib.Path) -> bool:
     """True for a folder of late interaction in any dialect, or of a run that trained one."""
-    if not path.is_dir():
-        return False
-    values = read_optional_json(path / "config_sentence_transformers.json")
-    is_multi_vector = values.get("model_type") in (PYLATE, MULTI_VECTOR)
+    model_type = read_optional_json(path / CONFIG).get("model_type")
     has_tokens = read_optional_json(path / FILE_NAME).get("tokens") is not None
-    return is_multi_vector or has_tokens or is_stanford(path)
+    return model_type in (PYLATE, MULTI_VECTOR) or has_tokens or is_stanford(path)
 
 
 def is_stanford(path: pathlib.Path) -> bool:
     """True for a Hugging Face folder of the class HF_ColBERT."""
     config = path / "config.json"
-    if not path.is_dir() or not config.is_file():
-        return False
-    return STANFORD in architectures(read_json(config), config)
+    return STANFORD in architectures(read_optional_json(config), config)
 
 
 def read_stanford(path: pathlib.Path) -> Checkpoint:
@@ -300,36 +311,125 @@ def read_stanford(path: pathlib.Path) -> Checkpoint:
         family, config, values, file_weights, path, tuple(notes), as_transformers=True
     )
     file = path / METADATA
-    metadata = read_optional_json(file)
-    prefixes = {}
-    for side, key, marker in zip(SIDES, ("query_token_id", "doc_token_id"), MARKERS, strict=True):
-        prefixes[side] = f"{json_field(metadata, key, str, file, nullable=True) or marker} "
-    checkpoint, prompts = _with_marks(checkpoint, prefixes, {}, str(file))
-    skips = json_field(metadata, "mask_punctuation", bool, file, nullable=True)
-    longest = config.longest_row
-    query_length = min(_length(metadata, "query_maxlen", file) or QUERY_LENGTH, longest)
-    sides = {
-        "query_length": query_length,
-        "expansion_length": query_length,
-        "attends": bool(json_field(metadata, "attend_to_mask_tokens", bool, file, nullable=True)),
-        "skiplist": () if skips is False else PUNCTUATION,
+    fields = _read(read_optional_json(file), STANFORD_SETTINGS, file)
+    for side in SIDES:
+        fields[f"{side}_prefix"] += " "
+    prompts: dict[str, str] = {}
+    checkpoint = _with_marks(checkpoint, fields, prompts, file)
+    fields["expansion_length"] = fields["query_length"]
+    fields["skiplist"] = PUNCTUATION if fields.pop("skips_punctuation") else ()
+    layer = DenseStep(config.hidden_size, len(linear), use_bias=False, activation="linear")
+    embedding = {
+        "dense": (layer,),
+        "normalize": True,
+        "prompts": prompts,
+        "similarity": MAXSIM[0],
     }
-    stated = int(checkpoint.settings.get("max_seq_length", longest))
-    embedding = _make_embedding(
-        path,
-        sides,
-        dense=(DenseStep(config.hidden_size, len(linear), use_bias=False, activation="linear"),),
-        normalize=True,
-        max_seq_length=min(_length(metadata, "doc_maxlen", file) or stated, longest),
-        prompts=prompts,
-        similarity=MAXSIM[0],
-    )
     # [out, in] -> [in, out]
-    kernel = {f"{HEAD}dense_0/kernel": np.ascontiguousarray(linear.T, np.float32)}
-    settings = {key: text for key, text in checkpoint.settings.items() if key != "max_seq_length"}
-    return dataclasses.replace(
-        checkpoint,
-        embedding=embedding,
-        weights={**checkpoint.weights, **kernel},
-        settings=settings,
-    )
+    weights = {KERNEL: np.ascontiguousarray(linear.T, np.float32)}
+    limit = int(checkpoint.settings.get("max_seq_length", 0))
+    return _with_tokens(checkpoint, fields, limit, embedding, weights, path)
+
+
+# Writing --------------------------------------------------------------------------------------
+
+
+def write_multi_vector(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
+    """Writes a folder of sentence-transformers 6."""
+    embedding, fields = _settings_of(checkpoint)
+    write_huggingface(encoder_alone(checkpoint), folder)
+    modules = {kind: _write(fields, settings) for kind, settings in MODULE_SETTINGS.items()}
+    # An empty list would keep no token.
+    modules[MASK]["keep_only_token_ids"] = fields["kept_token_ids"] or None
+    if fields["pool_factor"] == 1:
+        del modules[POOLING]
+    steps = embedding.steps(checkpoint.config.hidden_size)
+    firsts = [("Transformer", "")]
+    write_layers(folder, firsts, steps, checkpoint.weights, names=NAMES, lasts=modules, types=TYPES)
+    is_fixed = fields["query_length"] == fields["expansion_length"]
+    fields["strategy"] = "fixed" if is_fixed else "min"
+    expansion = _write(fields, EXPANSION_SETTINGS)
+    expansion["token"] = expansion["token"] or None
+    sizes = {
+        **FEATURES,
+        "do_lower_case": embedding.lower_case_texts,
+        "document_length": embedding.max_seq_length,
+        "query_length": None if is_fixed else fields["query_length"],
+        "query_expansion": expansion if fields["expansion_length"] else None,
+    }
+    write_json(folder / SIZES, sizes)
+    write_model_settings(folder, embedding, MULTI_VECTOR)
+
+
+def write_pylate(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
+    """Writes a folder of PyLate, up to 1.6."""
+    embedding, fields = _settings_of(checkpoint)
+    fields |= _prefixes(checkpoint, "pylate")
+    fields["expands"] = bool(fields["expansion_length"])
+    write_huggingface(encoder_alone(checkpoint), folder)
+    firsts = [("Transformer", "")]
+    write_layers(folder, firsts, embedding.dense, checkpoint.weights, types=PYLATE_TYPES)
+    # PyLate puts the prefix into a row that was cut to one token less.
+    length = embedding.max_seq_length - 1
+    sizes = {"max_seq_length": length, "do_lower_case": embedding.lower_case_texts}
+    write_json(folder / SIZES, sizes)
+    settings = _write(fields, PYLATE_SETTINGS)
+    settings |= {"prompts": {}, "similarity_fn_name": "MaxSim"}
+    write_model_settings(folder, embedding, PYLATE, **settings)
+
+
+def write_stanford(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
+    """Writes a folder of the class HF_ColBERT."""
+    embedding, fields = _settings_of(checkpoint)
+    for name, prefix in _prefixes(checkpoint, "stanford").items():
+        fields[name] = prefix.rstrip()
+    if [name for name in checkpoint.weights if name.startswith(HEAD)] != [KERNEL]:
+        raise ValueError(
+            f"{checkpoint.source}: stanford has one linear layer without a bias, but the model has "
+            f"{embedding.dense}."
+        )
+    write_huggingface(encoder_alone(checkpoint), folder)
+    file = folder / "model.safetensors"
+    start = family_and_heads(encoder_alone(checkpoint))[0].prefix
+    weights = {}
+    for name, value in safetensors.numpy.load_file(file).items():
+        weights[name if name.startswith(start) else start + name] = value
+    # [in, out] -> [out, in]
+    weights[LINEAR] = np.ascontiguousarray(checkpoint.weights[KERNEL].T)
+    safetensors.numpy.save_file(weights, file, metadata={"format": "pt"})
+    config = folder / "config.json"
+    write_json(config, {**read_json(config), "architectures": [STANFORD]})
+    fields["skips_punctuation"] = bool(fields["skiplist"])
+    settings = _write(fields, STANFORD_SETTINGS)
+    settings |= {"dim": len(weights[LINEAR]), "similarity": "cosine"}
+    write_json(folder / METADATA, settings)
+
+
+def _settings_of(checkpoint: Checkpoint) -> tuple[EmbeddingConfig, Fields]:
+    """Returns the embedding of a model, and the fields of its `TokenVectors` and document_length.
+
+    Raises:
+      ValueError: if it is not a model of late interaction.
+    """
+    embedding = checkpoint.embedding
+    if embedding is None or embedding.tokens is None:
+        raise ValueError(f"{checkpoint.source} is no model of late interaction (ColBERT).")
+    fields = dataclasses.asdict(embedding.tokens)
+    return embedding, {**fields, "document_length": embedding.max_seq_length}
+
+
+def _prefixes(checkpoint: Checkpoint, form: str) -> Fields:
+    """Returns the prompt of each side, which must be one token, with or without its space."""
+    ids = checkpoint.vocab.ids if checkpoint.vocab else {}
+    prefixes: Fields = {}
+    for side in SIDES:
+        prefix = checkpoint.embedding.side_prompt(side) if checkpoint.embedding else ""
+        # Stanford's library puts the space after the token, and must have one.
+        is_known = prefix.rstrip() in ids or (form == "pylate" and prefix in ("", *ids))
+        if not is_known:
+            raise ValueError(
+                f"{checkpoint.source}: the prompt of a {side} is {prefix!r}, but {form} has one "
+                "token of the vocabulary; write the model for sentence_transformers."
+            )
+        prefixes[f"{side}_prefix"] = prefix
+    return prefixes

@@ -5,23 +5,25 @@ that names it: its effect on the numbers is unknown as well. Reference: sentence
 6.2.0, base/modules and sentence_transformer/modules.
 """
 
+import dataclasses
 import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors.numpy
 
-from bert_tf.checkpoints.checkpoint import Shapes, Weights
+from bert_tf.checkpoints.checkpoint import Checkpoint, Shapes, Weights
+from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, EmbeddingConfig
 from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.checkpoints.weight_files import read_weight_file
 from bert_tf.config.pooled_layers import POOLINGS, DenseStep, NormStep, Step, layer_name
 from bert_tf.system.bounded_files import parse_json, read_bytes
-from bert_tf.system.files import json_field, read_json, read_optional_json, write_json
+from bert_tf.system.files import json_field, read_json, read_optional_json
 
 MODULES = "modules.json"
+CONFIG = "config_sentence_transformers.json"
 SIZES = "sentence_bert_config.json"
 # Early releases use the family's name instead of bert's.
 FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -47,6 +49,12 @@ EMBEDDING = "sentence_embedding"
 TOKENS = "token_embeddings"
 # PyLate's dense layer, which computes what the library's does.
 PYLATE_DENSE = "pylate.models.Dense.Dense"
+# What a Transformer in front of other modules computes.
+FEATURES = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": TOKENS,
+}
 # The settings of each type; others must be absent or empty.
 SIZE_KEYS = ("embedding_dimension", "word_embedding_dimension")
 OF_SIDES = ("query_length", "document_length", "query_expansion")
@@ -73,6 +81,8 @@ KEYS = {
     ),
     "SpladePooling": (*SIZE_KEYS, "pooling_strategy", "activation_function", "chunk_size"),
 }
+# The types of releases before 5.7, which all releases read.
+OLD_TYPES = {kind: f"sentence_transformers.models.{kind}" for kind in KEYS}
 
 
 class Module(NamedTuple):
@@ -163,26 +173,21 @@ def _check_transformer(modules: Sequence[Module]) -> None:
         transformer.values, "modality_config", dict, transformer.file, nullable=True
     )
     if others and others[0].kind != "SpladePooling":
-        expect(
-            transformer.values,
-            transformer.file,
-            nullable=True,
-            transformer_task="feature-extraction",
-            module_output_name="token_embeddings",
-        )
-        output = "last_hidden_state"
-        allowed = {"text": {"method": "forward", "method_output_name": output}}
-        if modality and modality != allowed:
-            raise ValueError(
-                f"{transformer.file}: modality_config is {modality!r:.200}, expected {allowed}."
-            )
+        given = {**transformer.values, "modality_config": modality or None}
+        expect(given, transformer.file, nullable=True, **FEATURES)
+
+
+def read_length(values: dict[str, Any], key: str, file: pathlib.Path) -> int | None:
+    """Returns a stated maximum number of tokens, at least 1; None if it is not stated."""
+    length = json_field(values, key, int, file, nullable=True)
+    if length is not None and length < 1:
+        raise ValueError(f"{file}: {key} is {length}, expected at least 1.")
+    return length
 
 
 def transformer_length(module: Module) -> int | None:
     """Returns the maximum length of texts that a Transformer states, or its tokenizer; or None."""
-    length = json_field(module.values, "max_seq_length", int, module.file, nullable=True)
-    if length is not None and length < 1:
-        raise ValueError(f"{module.file}: max_seq_length is {length}, expected at least 1.")
+    length = read_length(module.values, "max_seq_length", module.file)
     return model_max_length(module.folder) if length is None else length
 
 
@@ -337,46 +342,6 @@ def _read_module_weights(folder: pathlib.Path, shapes: Shapes) -> Weights:
     return {name: np.ascontiguousarray(weights[name], np.float32) for name in shapes}
 
 
-def write_layer(
-    folder: pathlib.Path,
-    step: Step,
-    weights: Weights,
-    start: str,
-    names: Mapping[str, str] | None = None,
-) -> None:
-    """Writes a Dense or a LayerNorm whose weights' names begin with `start`.
-
-    `names` are the names of a Dense's input and output, if they are not those of sentences.
-    """
-    if isinstance(step, DenseStep):
-        activations = {name: path for path, name in ACTIVATIONS.items()}
-        config: dict[str, Any] = {
-            "in_features": step.in_features,
-            "out_features": step.out_features,
-            "bias": step.use_bias,
-            "activation_function": activations[step.activation],
-            **(names or {}),
-        }
-        if step.residual:
-            config["use_residual"] = True
-        file_weights = {"linear.weight": np.ascontiguousarray(weights[f"{start}kernel"].T)}
-        if step.use_bias:
-            file_weights["linear.bias"] = weights[f"{start}bias"]
-        if step.has_residual_kernel:
-            kernel = weights[f"{start}residual/kernel"]
-            file_weights["residual.weight"] = np.ascontiguousarray(kernel.T)
-    else:
-        config = {"dimension": step.size}
-        file_weights = {
-            "norm.weight": weights[f"{start}gamma"],
-            "norm.bias": weights[f"{start}beta"],
-        }
-    write_json(folder / "config.json", config)
-    safetensors.numpy.save_file(
-        file_weights, folder / "model.safetensors", metadata={"format": "pt"}
-    )
-
-
 def read_prompts(values: dict[str, Any], path: pathlib.Path) -> tuple[dict[str, str], str | None]:
     """Returns the prompts by name, and the name of the default one."""
     given = json_field(values, "prompts", dict, path, nullable=True) or {}
@@ -392,9 +357,56 @@ def read_prompts(values: dict[str, Any], path: pathlib.Path) -> tuple[dict[str, 
     return prompts, default
 
 
-def list_modules(folder: pathlib.Path, modules: Sequence[tuple[str, str]]) -> None:
-    """Writes modules.json, from types and folders."""
-    listed = []
-    for index, (kind, path) in enumerate(modules):
-        listed.append({"idx": index, "name": str(index), "path": path, "type": kind})
-    write_json(folder / MODULES, listed)
+def read_layer_settings(
+    path: pathlib.Path,
+    modules: Sequence[Module],
+    width: int,
+    values: dict[str, Any],
+    vector: str = EMBEDDING,
+    similarities: Sequence[str] = SIMILARITIES,
+) -> tuple[dict[str, Any], Weights]:
+    """Reads the modules after the one that makes a vector of this width.
+
+    Args:
+      path: the folder.
+      modules: these modules.
+      width: size of the vector.
+      values: the content of config_sentence_transformers.json.
+      vector: see `read_layers`.
+      similarities: the known ones; the first one is the default.
+
+    Returns:
+      The fields of `EmbeddingConfig` that they and `values` determine, and the layers' weights.
+    """
+    config_path = path / CONFIG
+    dense, weights = read_layers(modules, width, HEAD, vector=vector)
+    # The last norm to length 1 is a field: an export can leave it out.
+    normalize = bool(dense) and isinstance(dense[-1], NormStep) and dense[-1].norm == "l2"
+    prompts, default_prompt = read_prompts(values, config_path)
+    similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
+    if similarity is None:
+        similarity = similarities[0]
+    if similarity not in similarities:
+        raise ValueError(
+            f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
+            f"{list(similarities)}."
+        )
+    fields = {
+        "dense": tuple(dense[:-1] if normalize else dense),
+        "normalize": normalize,
+        "prompts": prompts,
+        "default_prompt": default_prompt,
+        "similarity": similarity,
+    }
+    return fields, weights
+
+
+def with_embedding(
+    checkpoint: Checkpoint, embedding: EmbeddingConfig, weights: Weights, source: str
+) -> Checkpoint:
+    """Returns the checkpoint of an encoder with the layers of its embeddings."""
+    embedding.check(checkpoint.config.hidden_size, source)
+    # The length of an embedder is in its own settings.
+    settings = {key: text for key, text in checkpoint.settings.items() if key != "max_seq_length"}
+    weights = {**checkpoint.weights, **weights}
+    return dataclasses.replace(checkpoint, embedding=embedding, weights=weights, settings=settings)

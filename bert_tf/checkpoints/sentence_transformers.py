@@ -23,42 +23,46 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights, without_prefix
-from bert_tf.checkpoints.embedding import HEAD, SIMILARITIES, EmbeddingConfig
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
+from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
 from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.huggingface import read_huggingface, stated_labels
-from bert_tf.checkpoints.huggingface_writing import family_and_heads, write_huggingface
+from bert_tf.checkpoints.huggingface_writing import (
+    encoder_alone,
+    family_and_heads,
+    write_huggingface,
+)
 from bert_tf.checkpoints.late_interaction import (
     MULTI_VECTOR,
     PYLATE,
-    PYLATE_KEYS,
+    PYLATE_SETTINGS,
     read_multi_vector,
+    write_multi_vector,
 )
-from bert_tf.checkpoints.late_interaction_writing import write_multi_vector
+from bert_tf.checkpoints.sentence_module_writing import write_layers, write_model_settings
 from bert_tf.checkpoints.sentence_modules import (
+    CONFIG,
+    FEATURES,
     MODULES,
     OF_SIDES,
     SIZES,
     SWITCHES,
     Module,
     is_sentence_transformers,
-    list_modules,
     lowers_texts,
+    read_layer_settings,
     read_layers,
     read_modules,
     read_pooling,
-    read_prompts,
     transformer_length,
-    write_layer,
+    with_embedding,
 )
 from bert_tf.config.model import NORMALIZED
 from bert_tf.config.pooled_layers import DenseStep, NormStep, Step, layer_name, steps_as_text
 from bert_tf.system.files import json_field, read_json, read_optional_json, write_json
 
-CONFIG = "config_sentence_transformers.json"
 CROSS_ENCODER = "CrossEncoder"
 SPARSE_ENCODER = "SparseEncoder"
-KEPT_HEADS = ("pooler", "embedding")
 SCORES = HEADS["classifier"]
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -106,7 +110,7 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
 def read_model_settings(path: pathlib.Path) -> dict[str, Any]:
     """Returns the content of config_sentence_transformers.json; ValueError for unknown settings."""
     values = read_optional_json(path / CONFIG)
-    known = (*MODEL_KEYS, *(PYLATE_KEYS if values.get("model_type") == PYLATE else ()))
+    known = (*MODEL_KEYS, *(PYLATE_SETTINGS if values.get("model_type") == PYLATE else ()))
     unknown = [key for key in values if key not in known and values[key] not in (None, {})]
     if unknown:
         raise ValueError(
@@ -143,52 +147,7 @@ def _read_embedder(
         lower_case_texts=lowers_texts(modules[0]),
         **fields,
     )
-    embedding.check(hidden_size, str(path))
-    # The length of an embedder is in its own settings.
-    settings = {key: text for key, text in checkpoint.settings.items() if key != "max_seq_length"}
-    return dataclasses.replace(
-        checkpoint,
-        embedding=embedding,
-        weights={**checkpoint.weights, **weights},
-        settings=settings,
-    )
-
-
-def read_layer_settings(
-    path: pathlib.Path, modules: Sequence[Module], width: int, values: dict[str, Any]
-) -> tuple[dict[str, Any], Weights]:
-    """Reads the modules after the one that makes a vector of this width.
-
-    Args:
-      path: the folder.
-      modules: these modules.
-      width: size of the vector.
-      values: the content of config_sentence_transformers.json.
-
-    Returns:
-      The fields of `EmbeddingConfig` that they and `values` determine, and the layers' weights.
-    """
-    config_path = path / CONFIG
-    dense, weights = read_layers(modules, width, HEAD)
-    # The last norm to length 1 is a field: an export can leave it out.
-    normalize = bool(dense) and isinstance(dense[-1], NormStep) and dense[-1].norm == "l2"
-    prompts, default_prompt = read_prompts(values, config_path)
-    similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
-    if similarity is None:
-        similarity = "cosine"
-    if similarity not in SIMILARITIES:
-        raise ValueError(
-            f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
-            f"{list(SIMILARITIES)}."
-        )
-    fields = {
-        "dense": tuple(dense[:-1] if normalize else dense),
-        "normalize": normalize,
-        "prompts": prompts,
-        "default_prompt": default_prompt,
-        "similarity": similarity,
-    }
-    return fields, weights
+    return with_embedding(checkpoint, embedding, weights, str(path))
 
 
 def _read_cross_encoder(
@@ -304,14 +263,13 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
             "hold it. Write it as huggingface, or save a BertEmbedder."
         )
     size = checkpoint.config.hidden_size
-    bare = encoder_alone(checkpoint)
     if embedding is not None and embedding.tokens is not None:
-        write_multi_vector(checkpoint, bare, folder)
+        write_multi_vector(checkpoint, folder)
         return
+    write_huggingface(encoder_alone(checkpoint), folder)
     if embedding is not None:
         pooling = _pooling_values(embedding.pooling, size, embedding.include_prompt)
         steps = embedding.steps(size)
-        write_huggingface(bare, folder)
         _write_modules(folder, pooling, steps, checkpoint.weights, HEAD)
         sizes: dict[str, Any] = {
             "max_seq_length": embedding.max_seq_length,
@@ -319,34 +277,9 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
         }
         write_model_settings(folder, embedding)
     else:
-        write_huggingface(bare, folder)
         write_json(folder / CONFIG, _write_scores(checkpoint, folder))
-        sizes = {
-            "transformer_task": "feature-extraction",
-            "modality_config": {
-                "text": {"method": "forward", "method_output_name": "last_hidden_state"}
-            },
-            "module_output_name": "token_embeddings",
-        }
+        sizes = FEATURES
     write_json(folder / SIZES, sizes)
-
-
-def write_model_settings(folder: pathlib.Path, embedding: EmbeddingConfig) -> None:
-    """Writes config_sentence_transformers.json of an embedder."""
-    values = {
-        "model_type": "SentenceTransformer",
-        "prompts": embedding.prompts,
-        "default_prompt_name": embedding.default_prompt,
-        "similarity_fn_name": embedding.similarity,
-    }
-    write_json(folder / CONFIG, values)
-
-
-def encoder_alone(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns the encoder of a folder, without heads of pre-training and of tasks."""
-    starts = tuple(start for head, start in HEADS.items() if head not in KEPT_HEADS)
-    encoder = without_prefix(checkpoint.weights, (*starts, HEAD))
-    return dataclasses.replace(checkpoint, weights=encoder, labels=(), embedding=None)
 
 
 def is_modular(checkpoint: Checkpoint) -> bool:
@@ -416,34 +349,8 @@ def _write_modules(
     (folder / "1_Pooling").mkdir()
     write_json(folder / "1_Pooling" / "config.json", pooling)
     firsts = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    write_layers(folder, firsts, steps, weights, start, scores)
-
-
-def write_layers(
-    folder: pathlib.Path,
-    firsts: Sequence[tuple[str, str]],
-    steps: Sequence[Step],
-    weights: Weights,
-    start: str = HEAD,
-    scores: bool = False,
-) -> None:
-    """Writes modules.json, and the folders of the layers after the first modules.
-
-    `firsts` are the types and folders of the first modules; for the others see `_write_modules`.
-    """
-    modules = list(firsts)
-    for index, step in enumerate(steps):
-        kind = "Dense"
-        if isinstance(step, NormStep):
-            kind = "LayerNorm" if step.norm == "layer_norm" else "Normalize"
-        modules.append((kind, f"{len(modules)}_{kind}"))
-        inner = folder / modules[-1][1]
-        inner.mkdir()
-        is_scores = scores and index == len(steps) - 1
-        if kind != "Normalize":
-            names = SCORE_NAMES if is_scores else None
-            write_layer(inner, step, weights, f"{start}{layer_name(index, step)}/", names)
-    list_modules(folder, [(f"sentence_transformers.models.{kind}", path) for kind, path in modules])
+    last_names = SCORE_NAMES if scores else None
+    write_layers(folder, firsts, steps, weights, start, last_names=last_names)
 
 
 def _pooling_values(poolings: tuple[str, ...], size: int, include_prompt: bool) -> dict[str, Any]:

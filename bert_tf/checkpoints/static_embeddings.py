@@ -22,13 +22,14 @@ import safetensors.numpy
 from bert_tf.checkpoints.checkpoint import Checkpoint, Weights
 from bert_tf.checkpoints.embedding import NUM_SPECIAL, EmbeddingConfig
 from bert_tf.checkpoints.found_tokenizer import FoundTokenizer
-from bert_tf.checkpoints.sentence_modules import STATIC, is_sentence_transformers, read_modules
-from bert_tf.checkpoints.sentence_transformers import (
+from bert_tf.checkpoints.sentence_module_writing import write_layers, write_model_settings
+from bert_tf.checkpoints.sentence_modules import (
+    STATIC,
+    is_sentence_transformers,
     read_layer_settings,
-    read_model_settings,
-    write_layers,
-    write_model_settings,
+    read_modules,
 )
+from bert_tf.checkpoints.sentence_transformers import read_model_settings
 from bert_tf.checkpoints.static_tokenizer import (
     OWN_TOKENS,
     rows_of_tokens,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 SIDES = ("query", "document")
-MAXSIM = ("maxsim", "meanmaxsim")
 PUNCTUATION = tuple(string.punctuation)
 QUERY_LENGTH = 32  # ColBERT's, for models that do not state one
 

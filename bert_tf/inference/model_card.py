@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.hub import record_of
-from bert_tf.checkpoints.huggingface_writing import family_and_heads
+from bert_tf.checkpoints.huggingface_writing import encoder_alone, family_and_heads
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
-from bert_tf.checkpoints.sentence_transformers import encoder_alone, is_modular
+from bert_tf.checkpoints.sentence_transformers import is_modular
 from bert_tf.config.config_flags import read_flagfile
 from bert_tf.inference.kinds import KINDS, find
 from bert_tf.inference.serving_models import find_kind

@@ -3,8 +3,7 @@
 import numpy as np
 
 from bert_tf.inference.model_outputs import ModelOutputs
-from bert_tf.tasks.embedding.answers import EmbedderAnswers
-from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
+from bert_tf.tasks.embedding.answers import EmbedderAnswers, LateInteractionAnswers
 
 
 class OutputEmbedder(ModelOutputs, EmbedderAnswers):

@@ -18,8 +18,7 @@ from bert_tf.tasks.base.serving.metadata import Metadata
 if typing.TYPE_CHECKING:
     from bert_tf.pretraining.masked_words.left_to_right import PretrainerAnswers
     from bert_tf.tasks.classification.answers import ClassifierAnswers
-    from bert_tf.tasks.embedding.answers import EmbedderAnswers
-    from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
+    from bert_tf.tasks.embedding.answers import EmbedderAnswers, LateInteractionAnswers
     from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers
     from bert_tf.tasks.question_answering.answers import QuestionAnswers
     from bert_tf.tasks.reranking.answers import RerankerAnswers
@@ -175,12 +174,8 @@ class Predictor:
         encode = HandedOn("bert_tf.tasks.embedding.answers.EmbedderAnswers")
         encode_query = HandedOn("bert_tf.tasks.embedding.answers.EmbedderAnswers")
         encode_document = HandedOn("bert_tf.tasks.embedding.answers.EmbedderAnswers")
-        encode_queries = HandedOn(
-            "bert_tf.tasks.embedding.late_interaction_answers.LateInteractionAnswers"
-        )
-        encode_documents = HandedOn(
-            "bert_tf.tasks.embedding.late_interaction_answers.LateInteractionAnswers"
-        )
+        encode_queries = HandedOn("bert_tf.tasks.embedding.answers.LateInteractionAnswers")
+        encode_documents = HandedOn("bert_tf.tasks.embedding.answers.LateInteractionAnswers")
         rank = HandedOn("bert_tf.tasks.reranking.answers.RerankerAnswers")
 
     def score(self, texts: Texts, documents: TextColumn | None = None) -> Any:

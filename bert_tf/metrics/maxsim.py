@@ -10,10 +10,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+MAXSIM = ("maxsim", "meanmaxsim")
 # The score of a document without tokens, as in sentence-transformers: below all others.
 NO_TOKENS = -1e9
-# Products [query tokens, document tokens] in memory at once: 16 MB.
-MAX_PRODUCTS = 1 << 22
+# Document tokens whose vectors are float32 at once, few enough for a processor's cache.
+PART = 1 << 12
 
 
 class TokenMatrix(NamedTuple):
@@ -30,75 +31,56 @@ class TokenMatrix(NamedTuple):
     scales: np.ndarray | None = None
 
     @classmethod
-    def of(cls, texts: Sequence[np.ndarray], dimension: int = 0) -> Self:
-        """Joins the vectors [t, D] of texts; `dimension` is D where there may be no text."""
-        lengths = [len(vectors) for vectors in texts]
-        starts = np.cumsum([0, *lengths], dtype=np.int64)
-        if not texts:
-            return cls(np.zeros([0, dimension], np.float32), starts)
-        return cls(np.concatenate(list(texts)), starts)
+    def of(cls, texts: Sequence[np.ndarray]) -> Self:
+        """Joins the vectors [t, D] of texts."""
+        starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        return cls(np.concatenate(texts) if len(texts) else np.zeros([0, 0], np.float32), starts)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def decode(self, first: int, last: int) -> np.ndarray:
-        """Returns the vectors of the texts from `first` up to `last`, float32 [t, D]."""
-        rows = slice(self.starts[first], self.starts[last])
-        vectors = self.vectors[rows].astype(np.float32, copy=False)
-        return vectors if self.scales is None else vectors * self.scales[rows, None]
 
-
-def maxsim(queries: Sequence[np.ndarray], documents: TokenMatrix, mean: bool = False) -> np.ndarray:
-    """Scores every query with every document.
+def maxsim(
+    queries: Sequence[np.ndarray], documents: TokenMatrix, similarity: str = MAXSIM[0]
+) -> np.ndarray:
+    """Scores every query with every document, in float32.
 
     Args:
       queries: float [t, D] for each query.
       documents: the vectors of N documents.
-      mean: whether scores are divided by the number of a query's tokens.
+      similarity: maxsim, or meanmaxsim: divided by the number of a query's tokens.
 
     Returns:
       float32 [Q, N]. A query without tokens scores 0, a document without tokens `NO_TOKENS`.
     """
-    lengths = [len(query) for query in queries]
-    found = np.zeros([len(queries), len(documents)], np.float32)
-    if not len(queries) or not len(documents):
-        return found
-    query_tokens = np.concatenate(list(queries)).astype(np.float32, copy=False)
-    query_starts = np.cumsum([0, *lengths])
-    for first, last in _parts(documents.starts, len(query_tokens)):
-        starts = documents.starts[first : last + 1] - documents.starts[first]
-        best = _best(query_tokens, documents.decode(first, last), starts)  # [tokens, n]
-        for index, (start, end) in enumerate(zip(query_starts, query_starts[1:], strict=False)):
-            found[index, first:last] = best[start:end].sum(axis=0)
-    if mean:
-        found /= np.maximum(lengths, 1)[:, None]
-    empty = np.diff(documents.starts) == 0
-    found[:, empty] = NO_TOKENS / np.maximum(lengths, 1)[:, None] if mean else NO_TOKENS
+    found = np.full([len(queries), len(documents)], NO_TOKENS, np.float32)
+    for first, last in _parts(documents.starts):
+        starts = documents.starts[first : last + 1]
+        rows = slice(starts[0], starts[-1])
+        # `reduceat` returns the next number for an empty range, so that these are left out.
+        has_tokens = np.diff(starts) > 0
+        if not has_tokens.any():
+            continue
+        vectors = documents.vectors[rows].astype(np.float32, copy=False)  # [T, D]
+        for index, query in enumerate(queries):
+            products = query.astype(np.float32, copy=False) @ vectors.T  # [t, T]
+            if documents.scales is not None:
+                products *= documents.scales[rows]
+            best = np.maximum.reduceat(products, starts[:-1][has_tokens] - starts[0], axis=1)
+            found[index, first:last][has_tokens] = best.sum(axis=0)
+    if similarity == MAXSIM[1]:
+        for scores, query in zip(found, queries, strict=True):
+            scores /= max(1, len(query))
     return found
 
 
-def _parts(starts: np.ndarray, num_query_tokens: int) -> list[tuple[int, int]]:
-    """Returns ranges of documents with at most `MAX_PRODUCTS` products each, if they are short."""
-    most = max(1, MAX_PRODUCTS // max(1, num_query_tokens))
+def _parts(starts: np.ndarray) -> list[tuple[int, int]]:
+    """Returns ranges of documents with at most `PART` tokens each; a longer one is alone."""
     parts = []
     first = 0
     while first < len(starts) - 1:
-        last = int(np.searchsorted(starts, starts[first] + most, side="right")) - 1
+        last = int(np.searchsorted(starts, starts[first] + PART, side="right")) - 1
         last = max(first + 1, last)
         parts.append((first, last))
         first = last
     return parts
-
-
-def _best(queries: np.ndarray, vectors: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Returns the highest product of each query token in each document, float32 [t, n].
-
-    It is 0 for documents without tokens.
-    """
-    best = np.zeros([len(queries), len(starts) - 1], np.float32)
-    # `reduceat` returns the next number for an empty range, so that these are left out.
-    has_tokens = np.diff(starts) > 0
-    if len(queries) and has_tokens.any():
-        products = queries @ vectors.T  # [t, tokens of the documents]
-        best[:, has_tokens] = np.maximum.reduceat(products, starts[:-1][has_tokens], axis=1)
-    return best

@@ -3,12 +3,9 @@
     index = TokenIndex.of(model.encode_documents(texts), dtype="int8")
     scores, rows = index.search(model.encode_queries(queries), k=10)
 
-An int8 vector is its values times a scale, the largest number of the vector divided by 127. Scores
-are computed in float32: the first search decodes the vectors, if they fit in `MOST_DECODED` bytes;
-of a larger index it decodes a part of the documents after the other.
+An int8 vector is its values times a scale, the largest number of the vector divided by 127.
 """
 
-import functools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -16,13 +13,11 @@ from typing import Self
 
 import numpy as np
 
-from bert_tf.checkpoints.token_vectors import MAXSIM
-from bert_tf.metrics.candidates import check_k
-from bert_tf.metrics.maxsim import TokenMatrix, maxsim
+from bert_tf.metrics.candidates import best_of_queries, check_k
+from bert_tf.metrics.maxsim import MAXSIM, TokenMatrix, maxsim
 from bert_tf.system.files import atomic_write
 
 DTYPES = ("float16", "int8")
-MOST_DECODED = 1 << 30
 
 
 class TokenIndex:
@@ -68,16 +63,6 @@ class TokenIndex:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    @functools.cached_property
-    def _matrix(self) -> TokenMatrix:
-        """The vectors to compare, decoded if they fit in memory."""
-        matrix = TokenMatrix(
-            self.vectors, self.starts, self.scales if self.vectors.dtype == np.int8 else None
-        )
-        if 4 * self.vectors.size > MOST_DECODED:
-            return matrix
-        return TokenMatrix(matrix.decode(0, len(self)), self.starts)
-
     def score(self, queries: Sequence[np.ndarray], similarity: str = MAXSIM[0]) -> np.ndarray:
         """Scores all documents, float32 [Q, N]; a query is float32 [t, D].
 
@@ -91,7 +76,8 @@ class TokenIndex:
                 f"A query has the shape {list(wrong[0])}, but the index has vectors of {size} "
                 "numbers: both must come from one model."
             )
-        return maxsim(queries, self._matrix, similarity == MAXSIM[1])
+        scales = self.scales if self.vectors.dtype == np.int8 else None
+        return maxsim(queries, TokenMatrix(self.vectors, self.starts, scales), similarity)
 
     def search(
         self, queries: Sequence[np.ndarray], k: int, similarity: str = MAXSIM[0]
@@ -104,9 +90,7 @@ class TokenIndex:
           ValueError: if k is not 1 .. N, or a query has vectors of another size.
         """
         check_k(k, len(self))
-        scores = self.score(queries, similarity)
-        rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(scores, rows, axis=1), rows
+        return best_of_queries(self.score(queries, similarity), k)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the index into a file."""

@@ -28,8 +28,7 @@ from bert_tf.tasks.classification.label_arrays import label_array
 from bert_tf.tasks.classification.pairs import pair_batch_size, pair_examples, pair_loss
 from bert_tf.tasks.classification.program import Classifier
 from bert_tf.tasks.embedding.examples import EmbeddingExample
-from bert_tf.tasks.embedding.program import Retriever
-from bert_tf.tasks.embedding.tsdae_program import DenoisingRetriever
+from bert_tf.tasks.embedding.program import DenoisingRetriever, Retriever
 
 
 class EmbedderOfPairs(Retriever):

@@ -6,19 +6,18 @@ scores = model.score(["a query"], ["A document.", "Another one."])  # float32 [1
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.token_vectors import SIDES
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.network.pooled_layers import apply_layers
 from bert_tf.network.pooling import l2_normalize
 from bert_tf.system.type_names import Tensor
-from bert_tf.tasks.embedding.late_interaction_answers import LateInteractionAnswers
+from bert_tf.tasks.embedding.answers import LateInteractionAnswers
 from bert_tf.tasks.embedding.network import EmbeddingNetwork
 from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
@@ -173,18 +172,14 @@ class BertLateInteraction(LateInteractionAnswers, EmbeddingNetwork):
         prompt = self.embedding.side_prompt(side)
         rows = [pack_text(self.tokenizer, self.embedding, text, prompt, side) for text in texts]
         tokens = self.tokens
-        is_pooled = side in tokens.pool_sides and tokens.pool_factor > 1
+        factor = tokens.pool_factor if side in tokens.pool_sides else 1.0
+        options = (factor, tokens.protected_tokens, tokens.pool_normalizes)
 
         def compute(chosen: list[int]) -> list[np.ndarray]:
             batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
             vectors, scores = self._encode(side)(batch)
-            kept = [
-                one[is_kept] for one, is_kept in zip(vectors.numpy(), scores.numpy(), strict=True)
-            ]
-            if not is_pooled:
-                return kept
-            options = (tokens.pool_factor, tokens.protected_tokens, tokens.pool_normalizes)
-            return [pool_tokens_of_document(one, *options) for one in kept]
+            texts_and_scores = zip(vectors.numpy(), scores.numpy(), strict=True)
+            return [pool_tokens_of_document(one[kept], *options) for one, kept in texts_and_scores]
 
         return by_length([len(row.ids) for row in rows], batch_size, compute)
 
@@ -196,16 +191,3 @@ class BertLateInteraction(LateInteractionAnswers, EmbeddingNetwork):
             input_signature=[signature],
             autograph=False,
         )
-
-    @classmethod
-    def from_checkpoint(
-        cls, checkpoint: Checkpoint, allow_missing: Sequence[str] = (), **arguments: Any
-    ) -> Self:
-        """See `EmbeddingNetwork`; ValueError if the checkpoint is not of late interaction."""
-        embedding = arguments.get("embedding") or checkpoint.embedding
-        if embedding is None or embedding.tokens is None:
-            raise ValueError(
-                f"{checkpoint.source} is no model of late interaction; train one with "
-                "run_retriever --embedding_type=colbert."
-            )
-        return super().from_checkpoint(checkpoint, allow_missing, **arguments)

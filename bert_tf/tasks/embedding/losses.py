@@ -14,15 +14,14 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.token_vectors import MAXSIM
 from bert_tf.config.ranking_config import RetrieverConfig, comma_numbers
+from bert_tf.metrics.maxsim import MAXSIM
 from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooling import l2_normalize
 from bert_tf.tasks.embedding.loss_names import SAME_LABEL
-from bert_tf.tasks.embedding.maxsim_scores import token_scores
 
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], WeightedSum]
-LOWEST = -1e9  # the score of filling documents
+LOWEST = -1e9  # the score of filling documents, and of tokens that do not score
 EPSILON = 1e-6  # torch's pairwise_distance adds it to each difference.
 SCALE = 20.0
 
@@ -35,6 +34,33 @@ def cosines(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
 def dot_products(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
     """Returns the dot product of each query with its own documents, float32 [B, M]."""
     return tf.reduce_sum(queries[:, None] * documents, axis=-1)
+
+
+def token_scores(queries: tf.Tensor, documents: tf.Tensor, similarity: str) -> tf.Tensor:
+    """Returns the MaxSim of each query with each document, float32 [B, N].
+
+    Args:
+      queries: float32 [B, Tq, D]; vectors of zeros are tokens that do not score.
+      documents: float32 [N, Td, D], the same.
+      similarity: maxsim, or meanmaxsim: divided by the number of a query's tokens.
+    """
+
+    # The products of all tokens [B * Tq, N, Td] would not fit in memory: those of one document are
+    # computed after those of another, and once more for the gradient.
+    @tf.recompute_grad
+    def best_products(tokens: tf.Tensor, document: tf.Tensor) -> tf.Tensor:
+        products = tf.matmul(tokens, document, transpose_b=True)  # [B * Tq, Td]
+        is_token = tf.reduce_any(document != 0.0, axis=-1)  # [Td]
+        return tf.reduce_max(tf.where(is_token, products, LOWEST), axis=-1)
+
+    tokens = tf.reshape(queries, [-1, queries.shape[-1]])  # [B * Tq, D]
+    best = tf.map_fn(lambda document: best_products(tokens, document), documents)  # [N, B * Tq]
+    scored = tf.cast(tf.reduce_any(queries != 0.0, axis=-1), tf.float32)  # [B, Tq]
+    best = tf.reshape(best, tf.concat([[-1], tf.shape(scored)], axis=0))  # [N, B, Tq]
+    scores = tf.transpose(tf.reduce_sum(best * scored, axis=-1))  # [B, N]
+    if similarity == "meanmaxsim":
+        scores /= tf.maximum(tf.reduce_sum(scored, axis=-1, keepdims=True), 1.0)
+    return scores
 
 
 def own_scores(queries: tf.Tensor, documents: tf.Tensor, similarity: str) -> tf.Tensor:
@@ -349,9 +375,9 @@ def loss_of_data_set(
     return tf.switch_case(tf.cast(tf.reduce_max(data_set), tf.int32), branches)
 
 
-def make_loss(name: str, task: RetrieverConfig, dimension: int) -> Loss:
+def make_loss(name: str, task: RetrieverConfig, dimension: int, similarity: str = "cosine") -> Loss:
     """Returns the loss with a name."""
-    loss = make_losses(task)[name]
+    loss = make_losses(task, similarity)[name]
     if not task.matryoshka_dims:
         return loss
     sizes = comma_numbers(task.matryoshka_dims, "--matryoshka_dims")

@@ -96,7 +96,7 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
             # A contrastive batch: the texts of each side pass through this method again.
             seed = self.bert.draw_dropout_seed(training, dropout_seed)
             queries, documents = embed_sides(
-                lambda texts, side_seed: self.call(texts, training, side_seed),
+                lambda texts, side_seed, side: self.call(texts, training, side_seed),
                 inputs,
                 seed,
                 joint=self._loss_name in JOINT,

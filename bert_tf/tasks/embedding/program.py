@@ -1,23 +1,32 @@
-"""The program of retrievers: reads pairs or triplets of texts; trains and evaluates an embedder."""
+"""The programs of retrievers: read pairs or triplets of texts; train and evaluate an embedder."""
 
 import dataclasses
 import functools
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from absl import logging
 
-from bert_tf.checkpoints.checkpoint import Checkpoint
+from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.embedding import (
+    DECODER,
     NUM_SPECIAL,
     EmbeddingConfig,
     read_embedding,
     write_embedding,
 )
+from bert_tf.checkpoints.hub import record_of
+from bert_tf.checkpoints.run_record import recorded
+from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.checkpoints.static_embeddings import MODEL2VEC_LENGTH, NO_LIMIT
+from bert_tf.checkpoints.token_vectors import TokenVectors
 from bert_tf.config import DataConfig, ModelConfig, config_flags
+from bert_tf.config.pooled_layers import DenseStep
 from bert_tf.config.ranking_config import RetrieverConfig
+from bert_tf.metrics.maxsim import MAXSIM
 from bert_tf.metrics.trec import run_lines
+from bert_tf.network.pretrained import assign_checkpoint
 from bert_tf.system.type_names import Model, Outputs, Strategy
 from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
 from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
@@ -31,9 +40,18 @@ from bert_tf.tasks.embedding.features import (
     prepare_data_sets,
 )
 from bert_tf.tasks.embedding.inputs import data_sets_of
+from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
 from bert_tf.tasks.embedding.loss_names import IN_BATCH
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.task import EmbeddingTask
+from bert_tf.tasks.embedding.splade_model import BertSplade, check_head
+from bert_tf.tasks.embedding.task import (
+    DenoisingTask,
+    EmbeddingTask,
+    LateInteractionTask,
+    SpladeTask,
+)
+from bert_tf.tasks.embedding.tsdae_model import BertDenoiser, check_blocks
+from bert_tf.tasks.embedding.tsdae_noise import DenoisingExamples, make_denoising_examples
 from bert_tf.text.text_counts import counting_texts
 from bert_tf.text.tokenization import Tokenizer
 
@@ -46,6 +64,7 @@ class Retriever(Program):
     needs_pooler = False
     needs_head = False
     results_start = ""
+    similarity = "cosine"  # in losses
     default_scale = 20.0  # of similarities, if no flag gives it
     refused_losses: tuple[str, ...] = ()  # losses for another similarity
     plot_titles = {
@@ -126,6 +145,7 @@ class Retriever(Program):
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         """Tokenizes the texts."""
+        self.vocab = tokenizer.vocab
         examples: dict[str, Any] = {}
         remedy = self.text_remedy()
         if "train" in self.files:
@@ -155,10 +175,10 @@ class Retriever(Program):
         examples, self.loss_names = prepare_data_sets(
             packer, data_sets_of(self.configs.task, self.inputs), self.configs.task, has_dropout
         )
-        self.loss_name = self.loss_names[0]
-        if self.loss_name in self.refused_losses:
+        loss_name = self.loss_names[0]
+        if loss_name in self.refused_losses:
             raise ValueError(
-                f"--retrieval_loss={self.loss_name} does not work with --embedding_type="
+                f"--retrieval_loss={loss_name} does not work with --embedding_type="
                 f"{self.configs.task.embedding_type}; train on pairs, triplets or a teacher's "
                 "margins."
             )
@@ -206,6 +226,7 @@ class Retriever(Program):
             model,
             *data,
             loss=self.make_loss(model) if is_trained else None,
+            similarity=self.similarity,
             is_ranking=is_trained and set(self.loss_names) <= set(IN_BATCH),
             best_metric="spearman" if self.configs.data.eval_file else "ndcg@10",
             ignore_identical_ids=self.configs.task.ignore_identical_ids,
@@ -216,10 +237,12 @@ class Retriever(Program):
         """Creates the model."""
         return BertEmbedder(config, self.embedding, **options)
 
-    def make_loss(self, model: Model) -> losses.Loss:
+    def make_loss(self, model: Model) -> losses.Loss | None:
         """Returns the training loss."""
         task = self.configs.task
-        parts = [losses.make_loss(name, task, model.dimension) for name in self.loss_names]
+        parts = []
+        for name in self.loss_names:
+            parts.append(losses.make_loss(name, task, model.dimension, self.similarity))
         return parts[0] if len(parts) == 1 else functools.partial(losses.loss_of_data_set, parts)
 
     def check_rows(self) -> None:
@@ -239,3 +262,159 @@ class Retriever(Program):
             except ValueError as error:
                 logging.warning("No %s is written: %s", file, error)
         return reports
+
+
+class SparseRetriever(Retriever):
+    """See `Program`."""
+
+    task_class = SpladeTask
+    head = "masked_lm"
+    similarity = "dot"
+    default_scale = 1.0  # Dot products need no factor.
+    refused_losses = ("cosent", "cosine")
+    plot_titles = Retriever.plot_titles | {
+        "pieces_per_query": "weighted tokens per query",
+        "pieces_per_document": "weighted tokens per document",
+    }
+
+    def receive_weights(self, weights: Checkpoint | None) -> None:
+        """Checks that there is an MLM head, and sets the maximum length of texts."""
+        data = self.configs.data
+        longest = self.configs.model.longest_row
+        if weights is None:
+            # A resumed run.
+            stated = int(recorded(self.configs.training.output_dir, "max_seq_length") or 0)
+        else:
+            check_head(weights)
+            stated = splade_length(record_of(weights.source), longest)
+        is_given = "max_seq_length" in config_flags.given(DataConfig)
+        length = min(data.max_seq_length if is_given or not stated else stated, longest)
+        self.embedding = EmbeddingConfig(max_seq_length=length, similarity="dot")
+        self.set_length(length)
+        logging.info(
+            "SPLADE: weights of %s tokens, texts up to %d tokens, compared by dot products.",
+            f"{self.configs.model.vocab_size:,}",
+            length,
+        )
+
+    def write_record(self, folder: pathlib.Path) -> None:
+        """Writes nothing: the checkpoint is that of a model with an MLM head."""
+
+    def make_model(self, config: ModelConfig, **options: Any) -> Any:
+        """Creates the model."""
+        return BertSplade(config, **options)
+
+    def make_loss(self, model: Any) -> losses.Loss:
+        """Returns the loss with the regularizers, which make the weights sparse."""
+        task = self.configs.task
+        return losses.sparse(
+            super().make_loss(model), task.query_regularizer, task.document_regularizer
+        )
+
+
+class LateInteractionRetriever(Retriever):
+    """See `Program`."""
+
+    task_class = LateInteractionTask
+    default_scale = 1.0  # A score is a sum over tokens, which needs no factor.
+    refused_losses = ("cosent", "cosine", "triplet")
+
+    def choose_layers(self, stated: EmbeddingConfig | None) -> EmbeddingConfig:
+        """Returns the embedding of the weights, that of a dense embedder with token vectors.
+
+        These are its vectors before the pooling, projected to `token_dimension` numbers.
+        """
+        task = self.configs.task
+        config = self.configs.model
+        if stated and stated.tokens:
+            return stated
+        length = min(self.configs.data.max_seq_length, config.longest_row)
+        stated = stated or EmbeddingConfig(max_seq_length=length)
+        # Dense layers of several concatenated poolings do not fit a token's vector.
+        dense = stated.dense if len(stated.pooling) == 1 else ()
+        width = EmbeddingConfig(dense=dense).dimension(config.hidden_size)
+        projection = DenseStep(width, task.token_dimension, use_bias=False, activation="linear")
+        query_length = min(task.query_length, config.longest_row)
+        return dataclasses.replace(
+            stated,
+            pooling=("mean",),
+            dense=(*dense, projection),
+            normalize=True,
+            include_prompt=True,
+            similarity=MAXSIM[0],
+            tokens=TokenVectors(query_length=query_length, expansion_length=query_length),
+        )
+
+    @property
+    def similarity(self) -> str:  # type: ignore[override]
+        return self.embedding.similarity
+
+    def make_model(self, config: ModelConfig, **options: Any) -> Any:
+        """Creates the model."""
+        return BertLateInteraction(config, self.embedding, self.vocab, **options)
+
+
+class DenoisingRetriever(Retriever):
+    """See `Program`."""
+
+    task_class = DenoisingTask
+    kept_heads = ("masked_lm",)
+    plot_titles = Retriever.plot_titles | {"accuracy": "tokens predicted"}
+
+    def receive_weights(self, weights: Checkpoint | None) -> None:
+        """Checks that the network fits the decoder; see `Retriever`."""
+        check_blocks(self.configs.model)
+        super().receive_weights(weights)
+
+    def read_training(self, packer: TextPacker) -> DenoisingExamples:
+        """Reads texts; see `DamagedTexts`."""
+        # Without a file, the examples are the pairs of the BEIR folder.
+        if not self.configs.tuning.train_file:
+            raise ValueError(
+                "--retrieval_loss=denoising learns from texts: give --train_file, for example "
+                "the collection's corpus.jsonl."
+            )
+        examples = self.inputs["train"]
+        for example in examples:
+            if example.scores:
+                raise ValueError(
+                    f"{example.source} has a label or a score, which --retrieval_loss=denoising "
+                    "does not use; keep the column text alone."
+                )
+            if example.query != example.positive or example.negatives:
+                raise ValueError(
+                    f"{example.source}: --retrieval_loss=denoising learns from single texts, in a "
+                    "column text, but the file has pairs or triplets. Leave the flag out, or give "
+                    "single texts."
+                )
+        self.loss_names = ["denoising"]
+        texts = [example.query for example in examples]
+        return make_denoising_examples(packer, texts, self.configs.task.deletion_rate)
+
+    def make_model(self, config: ModelConfig, **options: Any) -> Any:
+        """Creates the model."""
+        return BertDenoiser(config, self.embedding, **options)
+
+    def make_loss(self, model: Model) -> None:
+        """Returns nothing: the task computes the loss."""
+
+    def load_initial_weights(
+        self, model: Any, start: Checkpoint, allow_missing: Sequence[str]
+    ) -> None:
+        """Initializes the decoder's head from the checkpoint's masked-LM head, if it has one."""
+        head = HEADS["masked_lm"]
+        weights = {}
+        for name, weight in start.weights.items():
+            if name.startswith(head):
+                name = f"{DECODER}predictions/{name.removeprefix(head)}"
+            weights[name] = weight
+        start = dataclasses.replace(start, weights=weights)
+        # No checkpoint has cross-attention, and not every one has a masked-LM head.
+        assign_checkpoint(model, start, (*allow_missing, DECODER))
+
+
+PROGRAMS: dict[str, type[Retriever]] = {
+    "dense": Retriever,
+    "splade": SparseRetriever,
+    "colbert": LateInteractionRetriever,
+}

@@ -1,6 +1,6 @@
 """Embeds both sides of a batch of `ContrastiveDataset`: the queries and their documents."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -10,11 +10,11 @@ from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.embedding.features import SIDES
 from bert_tf.text.packing import INPUTS
 
-Compute = Callable[[dict[str, Tensor], Any], Tensor]
+Compute = Callable[[dict[str, Tensor], Any, str], Tensor]
 
 
 def embed_sides(
-    compute: Compute | Mapping[str, Compute],
+    compute: Compute,
     batch: Batch,
     dropout_seed: Tensor | None,
     joint: bool = False,
@@ -22,8 +22,8 @@ def embed_sides(
     """Embeds the queries and the documents of a batch.
 
     Args:
-      compute: function of the inputs of N texts and a dropout seed that returns float [N, D], or
-        [N, T, D] of tokens; or one for each side.
+      compute: function of the inputs of N texts, a dropout seed and their side, query or document,
+        that returns float [N, D], or [N, T, D] of tokens.
       batch: see `ContrastiveDataset.batch`.
       dropout_seed: int32 []; None: no dropout.
       joint: whether both sides are embedded in one pass, for which they need the same length.
@@ -32,7 +32,7 @@ def embed_sides(
       The embeddings of the queries, float32 [B, D], and of the documents, float32 [B, M, D]; those
       of tokens have an axis T before the last.
     """
-    if joint and callable(compute):
+    if joint:
         return _embed_jointly(compute, batch, dropout_seed)
     sides = {}
     for number, side in enumerate(SIDES):
@@ -53,8 +53,7 @@ def embed_sides(
                 # Texts and tokens of the batch before this part, so that a batch that is computed
                 # in parts gets the same masks as in one pass.
                 seed = tf.concat([[seed], before[0]], axis=0)
-        function = compute if callable(compute) else compute[side]
-        sides[side] = tf.cast(function(inputs, seed), tf.float32)
+        sides[side] = tf.cast(compute(inputs, seed, side), tf.float32)
     queries, documents = sides["query"], sides["document"]
     ids = batch["document/input_word_ids"]
     sizes = [ids.shape[1] or tf.shape(ids)[1]]
@@ -84,7 +83,7 @@ def _embed_jointly(
         if "query/before" in batch:
             before = batch["query/before"][0] + batch["document/before"][0]
             seed = tf.concat([[seed], before], axis=0)
-    vectors = tf.cast(compute(inputs, seed), tf.float32)
+    vectors = tf.cast(compute(inputs, seed, ""), tf.float32)
     ids = batch["document/input_word_ids"]
     num_documents = ids.shape[1] or tf.shape(ids)[1]
     vectors = tf.reshape(vectors, [-1, 1 + num_documents, vectors.shape[-1]])

@@ -1,39 +1,48 @@
-"""The embedding task: training on similar and dissimilar texts, evaluation by retrieval."""
+"""The embedding tasks: training on similar and dissimilar texts, evaluation by retrieval."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.corpus.mapping import InputShard
+from bert_tf.metrics.candidates import best_of_queries
 from bert_tf.metrics.exact import top_k
+from bert_tf.metrics.maxsim import TokenMatrix, maxsim
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.regression import pearson_and_spearman
+from bert_tf.metrics.sparse import SparseIndex, SparseVectors
 from bert_tf.metrics.vectors import unit
-from bert_tf.network.losses import WeightedSum, weigh
+from bert_tf.network.losses import WeightedSum, accuracy, cross_entropy, weigh
 from bert_tf.network.soft_losses import EMBEDDING_DISTANCES
 from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset, contrastive_batches
 from bert_tf.tasks.base.examples.mixed_batches import DATA_SET, MixedDataset
 from bert_tf.tasks.base.programs.rows_task import RowsTask
-from bert_tf.tasks.embedding.features import SIDES, RankingExamples, ScoredExamples
+from bert_tf.tasks.embedding.features import SIDES, Collections, RankingExamples, ScoredExamples
 from bert_tf.tasks.embedding.losses import Loss, in_batch_accuracy
 from bert_tf.tasks.embedding.sides import embed_sides
+from bert_tf.tasks.embedding.tsdae_noise import WHOLE, DamagedTexts, damaged_batches
 from bert_tf.training.cached_step import CachedStep, Embeddings
 from bert_tf.training.task import Batch
+from bert_tf.training.train_step import TrainStep
 
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100", "accuracy@1")
 DEPTH = 100  # documents per query in a run
+MAX_TOKENS = 1024  # evaluations of SPLADE keep the largest weights of each text
 TEACHERS = tuple(f"{side}/teacher_embedding" for side in SIDES)
 
 
 class EmbeddingTask(RowsTask):
-    """Trains and evaluates a `BertEmbedder`; see `SpladeTask` for sparse embeddings.
+    """Trains and evaluates a `BertEmbedder`; see below for others.
 
     Args:
       loss: loss of `losses.make_loss`, or for a `MixedDataset` one that takes the batch's data set
         first; None if nothing is trained.
+      similarity: cosine, dot, maxsim or meanmaxsim, of in-batch losses.
       is_ranking: whether the loss ranks the documents of a batch, so that the fraction of queries
         that find their positive is reported.
       best_metric: metric that selects the best checkpoint.
@@ -41,7 +50,6 @@ class EmbeddingTask(RowsTask):
     """
 
     step_class = CachedStep
-    similarity = "cosine"  # in in-batch losses
     model: Any
     teacher: RetrieverConfig
 
@@ -51,6 +59,7 @@ class EmbeddingTask(RowsTask):
         train_rows: ContrastiveDataset | None,
         *data: Any,
         loss: Loss | None = None,
+        similarity: str = "cosine",
         is_ranking: bool = True,
         best_metric: str = "ndcg@10",
         ignore_identical_ids: bool = False,
@@ -59,6 +68,7 @@ class EmbeddingTask(RowsTask):
         super().__init__(model, train_rows, *data)  # type: ignore[arg-type]
         self.groups = train_rows
         self.loss = loss
+        self.similarity = similarity
         self.is_ranking = is_ranking
         self.best_metric = best_metric
         self.ignore_identical_ids = ignore_identical_ids
@@ -89,7 +99,7 @@ class EmbeddingTask(RowsTask):
         """
         joint = self.groups is not None and self.groups.one_length
         return embed_sides(
-            lambda inputs, seed: self.model(inputs, training=True, dropout_seed=seed),
+            lambda inputs, seed, side: self.model(inputs, training=True, dropout_seed=seed),
             batch,
             dropout_seed,
             joint,
@@ -213,6 +223,163 @@ class EmbeddingTask(RowsTask):
             # If the query was not among them, there is one document too many.
             run[query] = dict(list(ranking.items())[:DEPTH])
         return run
+
+
+class SpladeTask(EmbeddingTask):
+    """Trains and evaluates a `BertSplade`."""
+
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns the largest weights of each row, their tokens, and the number of weights."""
+        # [B, V] for a whole evaluation would not fit in memory.
+        most = min(MAX_TOKENS, outputs.shape[-1])
+        weights, token_ids = tf.math.top_k(outputs, most)  # [B, most]
+        counts = tf.math.count_nonzero(outputs, axis=1, dtype=tf.int32)  # [B]
+        return {"weights": weights, "token_ids": token_ids, "count": counts}
+
+    def metrics(self, examples: Any, outputs: Any) -> dict[str, float]:
+        """Adds the mean number of tokens with a weight, for queries and for documents."""
+        counts = np.array(outputs["count"])
+        if cut := int((counts > MAX_TOKENS).sum()):
+            logging.warning(
+                "%d texts have weights for more than %d tokens, and measures use only the largest; "
+                "train longer, or with a larger regularizer.",
+                cut,
+                MAX_TOKENS,
+            )
+        sides = {"text": np.arange(len(counts))}
+        if isinstance(examples, Collections):
+            parts = examples.parts.values()
+            sides = {
+                "query": np.concatenate([part.query_rows for part in parts]),
+                "document": np.concatenate([part.document_rows for part in parts]),
+            }
+        metrics = super().metrics(examples, outputs)
+        for side, rows in sides.items():
+            metrics[f"pieces_per_{side}"] = float(counts[rows].mean())
+        return metrics
+
+    def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
+        """Returns the dot product of each pair of rows."""
+        rows = _sparse_rows(outputs)
+        products = []
+        for first, second in pairs:
+            (ids, weights), (other_ids, other_weights) = rows[first], rows[second]
+            _, own, other = np.intersect1d(ids, other_ids, True, return_indices=True)
+            products.append(weights[own] @ other_weights[other])
+        return np.array(products, np.float64)
+
+    def nearest(
+        self, examples: RankingExamples, outputs: Any, depth: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the scores and indices of the nearest documents, both [Q, depth]."""
+        rows = _sparse_rows(outputs)
+        queries, documents = [
+            SparseVectors.from_tokens([rows[row] for row in chosen])
+            for chosen in (examples.query_rows, examples.document_rows)
+        ]
+        return SparseIndex(documents).search(queries, depth)
+
+
+def _sparse_rows(outputs: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns the token ids, ascending, and the positive weights of each row."""
+    rows = []
+    for token_ids, weights in zip(outputs["token_ids"], outputs["weights"], strict=True):
+        order = np.argsort(token_ids, kind="stable")
+        # If a text has fewer weights than are kept, the rest are zeros.
+        order = order[weights[order] > 0]
+        rows.append((token_ids[order], weights[order]))
+    return rows
+
+
+class LateInteractionTask(EmbeddingTask):
+    """Trains and evaluates a `BertLateInteraction`."""
+
+    def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
+        """Returns the vectors of the queries' tokens, float32 [b, Tq, D], and the documents'.
+
+        Those are [b, M, Td, D]; both are 0 for tokens that do not score.
+        """
+        return embed_sides(
+            lambda inputs, seed, side: self.model.token_vectors(inputs, True, seed, side)[0],
+            batch,
+            dropout_seed,
+        )
+
+    def sizes(self, batch: Batch) -> Batch:
+        """Returns the numbers of texts and tokens; see `EmbeddingTask`."""
+        sizes = dict(super().sizes(batch))
+        tokens = self.model.tokens
+        # Queries have the tokens that expand them as well.
+        mask = tf.cast(batch["query/input_mask"], tf.int32)  # [B, T]
+        num_tokens = tf.reduce_sum(mask, axis=1)
+        if tokens.fills_padding or not self.model.bert.unpad:
+            num_tokens = tf.fill(tf.shape(num_tokens), tf.shape(mask)[1])
+        num_tokens = tf.maximum(num_tokens, tokens.expansion_length)
+        sizes["query/before"] = tf.stack([tf.ones_like(num_tokens), num_tokens], axis=1)
+        return sizes
+
+    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns the vectors of each row's tokens, in half of the memory."""
+        return {"vectors": tf.cast(outputs, tf.float16)}
+
+    def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
+        """Returns the score of the second text of each pair with the first as query."""
+        scores = []
+        for first, second in pairs:
+            query, document = self._scoring(outputs, [first, second])
+            scores.append(maxsim([query], TokenMatrix.of([document]), self.similarity)[0, 0])
+        return np.array(scores, np.float64)
+
+    def nearest(
+        self, examples: RankingExamples, outputs: Any, depth: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the scores and indices of the nearest documents, both [Q, depth]."""
+        queries = self._scoring(outputs, examples.query_rows)
+        documents = TokenMatrix.of(self._scoring(outputs, examples.document_rows))
+        return best_of_queries(maxsim(queries, documents, self.similarity), depth)
+
+    def _scoring(self, outputs: Any, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+        """Returns the vectors [t, D] of the tokens that score, for each of these rows."""
+        vectors = [outputs["vectors"][row] for row in rows]
+        return [one[one.any(axis=-1)] for one in vectors]
+
+
+class DenoisingTask(EmbeddingTask):
+    """Trains and evaluates a `BertDenoiser`."""
+
+    # The loss is a mean over tokens, so that parts of a batch can be computed separately. In-batch
+    # losses need `CachedStep`.
+    step_class = TrainStep  # type: ignore[assignment]
+
+    def __init__(
+        self, model: Any, train_texts: DamagedTexts | None, *data: Any, **options: Any
+    ) -> None:
+        super().__init__(model, None, *data, **options)
+        self.train_texts = train_texts
+        self.sum_names = ("loss", "accuracy")
+
+    def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
+        """Returns batches of `DamagedTexts.batch`."""
+        if self.train_texts is None:
+            raise ValueError("There are no training examples; give --train_file.")
+        return damaged_batches(
+            self.train_texts, batch_size, start_step, self.seed, self.buckets, shard
+        )
+
+    def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Returns the number of tokens to predict, float32 []."""
+        is_predicted = batch[f"{WHOLE}input_mask"][:, 1:]  # all except the first
+        return {"loss": tf.reduce_sum(tf.cast(is_predicted, tf.float32))}
+
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+        """Returns the sums of the tokens' cross-entropy and accuracy."""
+        logits = outputs["logits"]  # [U, V]
+        labels = outputs["labels"]  # [U]
+        weights = outputs["weights"]  # [U]
+        return {
+            "loss": cross_entropy(logits, labels, weights),
+            "accuracy": accuracy(logits, labels, weights),
+        }
 
 
 def to_comparable(

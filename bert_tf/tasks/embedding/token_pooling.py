@@ -17,7 +17,7 @@ def pool_tokens_of_document(
 
     Args:
       vectors: float32 [t, D], of length 1.
-      pool_factor: F, tokens per cluster; 1 pools nothing.
+      pool_factor: F, tokens per cluster; 1 changes nothing.
       protected_tokens: P, number of first tokens that are kept as they are.
       normalizes: whether all vectors of the result are scaled to length 1.
 
@@ -29,6 +29,8 @@ def pool_tokens_of_document(
       ValueError: if the factor is below 1 or the number of protected tokens negative.
     """
     check_pooling(pool_factor, protected_tokens)
+    if pool_factor == 1:
+        return vectors
     rest = vectors[protected_tokens:]
     num_clusters = max(1, int(len(rest) // pool_factor))
     if num_clusters < len(rest):

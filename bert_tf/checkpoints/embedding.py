@@ -11,7 +11,7 @@ import dataclasses
 import pathlib
 from typing import Any, Self
 
-from bert_tf.checkpoints.token_vectors import TokenVectors
+from bert_tf.checkpoints.token_vectors import TokenVectors, check_types
 from bert_tf.config.pooled_layers import (
     POOLINGS,
     DenseStep,
@@ -31,18 +31,6 @@ DECODER = "denoiser/"
 MOST_TOKENS = 256  # The length of a text, if the model does not state one.
 NUM_SPECIAL = 2  # Special tokens around a text.
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-
-
-KINDS = {
-    "normalize": bool,
-    "max_seq_length": int,
-    "prompts": dict,
-    "include_prompt": bool,
-    "similarity": str,
-    "lower_case_texts": bool,
-    "skipped_tokens": tuple,
-    "characters_per_token": int,
-}
 # Left out of files where they have their default.
 STATIC_FIELDS = ("skipped_tokens", "characters_per_token")
 
@@ -176,11 +164,7 @@ class EmbeddingConfig:
             if values.get("tokens") is not None:
                 fields["tokens"] = TokenVectors.from_dict(values["tokens"])
             made = cls(**fields)
-            for name, kind in KINDS.items():
-                value = getattr(made, name)
-                # True and False are ints as well.
-                if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-                    raise TypeError(f"{name} is {value!r:.60}, expected {kind.__name__}")
+            check_types(made)
             if made.max_seq_length < 1:
                 raise TypeError(f"max_seq_length is {made.max_seq_length}, expected at least 1")
             return made

@@ -344,8 +344,7 @@ def write_multi_vector(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     if fields["pool_factor"] == 1:
         del modules[POOLING]
     steps = embedding.steps(checkpoint.config.hidden_size)
-    firsts = [("Transformer", "")]
-    write_layers(folder, firsts, steps, checkpoint.weights, names=NAMES, lasts=modules, types=TYPES)
+    write_layers(folder, steps, checkpoint.weights, after=modules, names=NAMES, types=TYPES)
     is_fixed = fields["query_length"] == fields["expansion_length"]
     fields["strategy"] = "fixed" if is_fixed else "min"
     expansion = _write(fields, EXPANSION_SETTINGS)
@@ -367,8 +366,7 @@ def write_pylate(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     fields |= _prefixes(checkpoint, "pylate")
     fields["expands"] = bool(fields["expansion_length"])
     write_huggingface(encoder_alone(checkpoint), folder)
-    firsts = [("Transformer", "")]
-    write_layers(folder, firsts, embedding.dense, checkpoint.weights, types=PYLATE_TYPES)
+    write_layers(folder, embedding.dense, checkpoint.weights, types=PYLATE_TYPES)
     # PyLate puts the prefix into a row that was cut to one token less.
     length = embedding.max_seq_length - 1
     sizes = {"max_seq_length": length, "do_lower_case": embedding.lower_case_texts}

@@ -13,6 +13,9 @@ from bert_tf.checkpoints.sentence_modules import ACTIVATIONS, CONFIG, MODULES, O
 from bert_tf.config.pooled_layers import DenseStep, Step, layer_name
 from bert_tf.system.files import write_json
 
+Settings = Mapping[str, dict[str, Any]]
+NONE: Settings = {}
+
 
 def write_layer(
     folder: pathlib.Path,
@@ -56,31 +59,33 @@ def write_layer(
 
 def write_layers(
     folder: pathlib.Path,
-    firsts: Sequence[tuple[str, str]],
     steps: Sequence[Step],
     weights: Weights,
     start: str = HEAD,
+    *,
+    first: tuple[str, str] = ("Transformer", ""),
+    before: Settings = NONE,
+    after: Settings = NONE,
     names: Mapping[str, str] | None = None,
     last_names: Mapping[str, str] | None = None,
-    lasts: Mapping[str, dict[str, Any]] | None = None,
     types: Mapping[str, str] = OLD_TYPES,
 ) -> None:
-    """Writes modules.json, and the folders of the layers after the first modules.
+    """Writes modules.json, and the folders of the modules after the first one.
 
     Args:
       folder: the folder of the model.
-      firsts: types and folders of the first modules.
       steps: the layers.
       weights: their weights, whose names begin with `start`.
+      first: kind and folder of the first module.
+      before, after: the settings of modules before and after the layers, by their kind.
       names: the names of a layer's input and output, if they are not those of sentences.
       last_names: those of the last layer, if they are others.
-      lasts: modules after the layers, and their settings.
       types: the type of each kind of module.
 
     Raises:
       ValueError: if a layer is of a kind that has no type.
     """
-    modules = list(firsts)
+    modules = [first]
 
     def add(kind: str) -> pathlib.Path:
         modules.append((kind, f"{len(modules)}_{kind}"))
@@ -88,6 +93,8 @@ def write_layers(
         inner.mkdir()
         return inner
 
+    for kind, values in before.items():
+        write_json(add(kind) / "config.json", values)
     for index, step in enumerate(steps):
         is_last = index == len(steps) - 1
         layer_names = last_names if is_last and last_names else names
@@ -98,7 +105,7 @@ def write_layers(
             inner = add("Normalize")
             if layer_names:
                 write_json(inner / "config.json", layer_names)
-    for kind, values in (lasts or {}).items():
+    for kind, values in after.items():
         write_json(add(kind) / "config.json", values)
     listed = []
     for index, (kind, path) in enumerate(modules):

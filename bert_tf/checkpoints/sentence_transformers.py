@@ -18,13 +18,12 @@ by `sentence_modules`.
 import dataclasses
 import pathlib
 import typing
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
-from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
+from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.huggingface import read_huggingface, stated_labels
 from bert_tf.checkpoints.huggingface_writing import (
@@ -270,7 +269,7 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
     if embedding is not None:
         pooling = _pooling_values(embedding.pooling, size, embedding.include_prompt)
         steps = embedding.steps(size)
-        _write_modules(folder, pooling, steps, checkpoint.weights, HEAD)
+        write_layers(folder, steps, checkpoint.weights, before={"Pooling": pooling})
         sizes: dict[str, Any] = {
             "max_seq_length": embedding.max_seq_length,
             "do_lower_case": embedding.lower_case_texts,
@@ -316,7 +315,9 @@ def _write_scores(checkpoint: Checkpoint, folder: pathlib.Path) -> dict[str, Any
     weights[f"{name}/kernel"] = checkpoint.weights[f"{SCORES}output_weights"].T
     weights[f"{name}/bias"] = checkpoint.weights[f"{SCORES}output_bias"]
     pooling = _pooling_values(tuple(poolings), config.hidden_size, include_prompt=True)
-    _write_modules(folder, pooling, [*steps, last], weights, SCORES, scores=True)
+    before = {"Pooling": pooling}
+    steps.append(last)
+    write_layers(folder, steps, weights, SCORES, before=before, last_names=SCORE_NAMES)
     if checkpoint.labels:
         path = folder / "config.json"
         names = {str(index): label for index, label in enumerate(checkpoint.labels)}
@@ -332,25 +333,6 @@ def _write_scores(checkpoint: Checkpoint, folder: pathlib.Path) -> dict[str, Any
         "prompts": {},
         "default_prompt_name": None,
     }
-
-
-def _write_modules(
-    folder: pathlib.Path,
-    pooling: dict[str, Any],
-    steps: Sequence[Step],
-    weights: Weights,
-    start: str,
-    scores: bool = False,
-) -> None:
-    """Writes modules.json, and the folders of all modules but the Transformer's.
-
-    The names of the layers' weights begin with `start`; with `scores` the last layer makes them.
-    """
-    (folder / "1_Pooling").mkdir()
-    write_json(folder / "1_Pooling" / "config.json", pooling)
-    firsts = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    last_names = SCORE_NAMES if scores else None
-    write_layers(folder, firsts, steps, weights, start, last_names=last_names)
 
 
 def _pooling_values(poolings: tuple[str, ...], size: int, include_prompt: bool) -> dict[str, Any]:

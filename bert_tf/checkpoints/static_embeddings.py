@@ -263,7 +263,7 @@ def _write_files(checkpoint: Checkpoint, folder: pathlib.Path, name: str, place:
     content = static_tokenizer_json(vocab, lower, length, embedding.skipped_tokens)
     write_json(folder / TOKENIZER_FILE, content)
     steps = embedding.steps(checkpoint.config.hidden_size)
-    write_layers(folder, [(STATIC, place)], steps, checkpoint.weights)
+    write_layers(folder, steps, checkpoint.weights, first=(STATIC, place))
 
 
 def _max_length(embedding: EmbeddingConfig) -> int | None:

@@ -42,13 +42,7 @@ class TokenVectors:
     pool_sides: tuple[str, ...] = ("document",)
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            kind = type(field.default)
-            # True and False are ints as well, and 2 is a pool_factor.
-            is_right = type(value) is kind or (kind is float and type(value) is int)
-            if not is_right:
-                raise ValueError(f"{field.name} is {value!r:.60}, expected {kind.__name__}.")
+        check_types(self)
         for name in ("skiplist_sides", "pool_sides"):
             if unknown := set(getattr(self, name)) - {*SIDES}:
                 raise ValueError(f"{name} has {min(unknown)!r}, expected some of {list(SIDES)}.")
@@ -75,6 +69,18 @@ class TokenVectors:
         for name, value in values.items():
             fields[name] = tuple(value) if isinstance(value, list) else value
         return cls(**fields)
+
+
+def check_types(settings: Any) -> None:
+    """Raises ValueError if a field of a dataclass has another type than its default."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        has_factory = field.default_factory is not dataclasses.MISSING
+        kind = type(field.default_factory() if has_factory else field.default)
+        # True and False are ints as well, and 2 is a pool_factor.
+        is_right = type(value) is kind or (kind is float and type(value) is int)
+        if not is_right and field.default is not None:
+            raise ValueError(f"{field.name} is {value!r:.60}, expected {kind.__name__}.")
 
 
 def check_pooling(pool_factor: float, protected_tokens: int) -> None:

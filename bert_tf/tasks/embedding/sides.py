@@ -33,9 +33,9 @@ def embed_sides(
       of tokens have an axis T before the last.
     """
     if joint:
-        return _embed_jointly(compute, batch, dropout_seed)
-    sides = {}
-    for number, side in enumerate(SIDES):
+        batch = _joined(batch)
+    vectors = []
+    for number, side in enumerate(SIDES[1:] if joint else SIDES):
         inputs = {}
         for name in (*INPUTS, "prompt_lengths"):
             if f"{side}/{name}" not in batch:
@@ -53,38 +53,25 @@ def embed_sides(
                 # Texts and tokens of the batch before this part, so that a batch that is computed
                 # in parts gets the same masks as in one pass.
                 seed = tf.concat([[seed], before[0]], axis=0)
-        sides[side] = tf.cast(compute(inputs, seed, side), tf.float32)
-    queries, documents = sides["query"], sides["document"]
+        vectors.append(tf.cast(compute(inputs, seed, side), tf.float32))
+    documents = vectors[-1]
     ids = batch["document/input_word_ids"]
     sizes = [ids.shape[1] or tf.shape(ids)[1]]
     # Those of a text: [D], or [T, D] of its tokens.
     for axis, size in enumerate(documents.shape[1:], 1):
         sizes.append(size or tf.shape(documents)[axis])
-    return queries, tf.reshape(documents, [-1, *sizes])
+    documents = tf.reshape(documents, [-1, *sizes])
+    return (documents[:, 0], documents[:, 1:]) if joint else (vectors[0], documents)
 
 
-def _embed_jointly(
-    compute: Compute, batch: Batch, dropout_seed: Tensor | None
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Embeds the texts of both sides in one pass; see `embed_sides`."""
-    inputs = {}
+def _joined(batch: Batch) -> Batch:
+    """Returns a batch in which the documents of each example begin with its query."""
+    joined = {}
     for name in (*INPUTS, "prompt_lengths"):
-        if f"query/{name}" not in batch:
-            continue
-        query = batch[f"query/{name}"]
-        documents = batch[f"document/{name}"]
-        # The texts of an example follow each other, so that dropout counts example by example.
-        texts = tf.concat([query[:, None], documents], axis=1)  # [B, 1 + M, T] or [B, 1 + M]
-        shape = [-1, tf.shape(texts)[-1]] if name in INPUTS else [-1]
-        inputs[name] = tf.reshape(texts, shape)  # [B * (1 + M), T] or [B * (1 + M)]
-    seed = dropout_seed
-    if dropout_seed is not None:
-        seed = mix(dropout_seed)
-        if "query/before" in batch:
-            before = batch["query/before"][0] + batch["document/before"][0]
-            seed = tf.concat([[seed], before], axis=0)
-    vectors = tf.cast(compute(inputs, seed, ""), tf.float32)
-    ids = batch["document/input_word_ids"]
-    num_documents = ids.shape[1] or tf.shape(ids)[1]
-    vectors = tf.reshape(vectors, [-1, 1 + num_documents, vectors.shape[-1]])
-    return vectors[:, 0], vectors[:, 1:]
+        if f"query/{name}" in batch:
+            # The texts of an example follow each other, so that dropout counts example by example.
+            texts = [batch[f"query/{name}"][:, None], batch[f"document/{name}"]]
+            joined[f"document/{name}"] = tf.concat(texts, axis=1)  # [B, 1 + M, T] or [B, 1 + M]
+    if "query/before" in batch:
+        joined["document/before"] = batch["query/before"] + batch["document/before"]
+    return joined

@@ -14,7 +14,7 @@ from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.tasks.base.programs import sizes
 from bert_tf.tasks.embedding import tsdae_noise
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.tsdae_program import DenoisingRetriever
+from bert_tf.tasks.embedding.program import DenoisingRetriever
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, read_results, refuse, write_table
 from tests.tiny_model import write_tiny_model

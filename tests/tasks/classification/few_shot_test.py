@@ -14,8 +14,8 @@ from bert_tf.tasks.classification.few_shot import classifier_config, names_in
 from bert_tf.tasks.classification.pairs import make_pairs, pair_examples
 from bert_tf.tasks.embedding.features import TextPacker, prepare_training
 from bert_tf.tasks.embedding.sides import embed_sides
+from bert_tf.tasks.embedding.task import DenoisingTask
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
-from bert_tf.tasks.embedding.tsdae_program import DenoisingTask
 from tests.fine_tune import LABELS, WORDS, texts
 from tests.float_bounds import assert_close, close_to
 from tests.tiny_model import write_tiny_model
@@ -130,8 +130,12 @@ def test_one_pass_embeds_both_texts_of_a_pair(embedder, unpad):
     batch = groups.batch(chosen, epoch, 8, groups.longest(chosen, epoch))
     inputs = {name: tf.constant(value) for name, value in batch.items()}
     embedder.bert.leave_out_padding(unpad)
-    joint = embed_sides(embedder, inputs, None, joint=True)
-    for together, apart in zip(joint, embed_sides(embedder, inputs, None), strict=True):
+
+    def compute(texts, seed, side):
+        return embedder(texts)
+
+    joint = embed_sides(compute, inputs, None, joint=True)
+    for together, apart in zip(joint, embed_sides(compute, inputs, None), strict=True):
         assert_close(together, apart)
 
 

@@ -8,7 +8,6 @@ from bert_tf.metrics.maxsim import TokenMatrix, maxsim
 from bert_tf.tasks.embedding import losses
 from bert_tf.tasks.embedding.examples import EmbeddingExample
 from bert_tf.tasks.embedding.loss_names import check_examples
-from bert_tf.tasks.embedding.maxsim_scores import token_scores
 from tests.float_bounds import assert_close
 
 
@@ -31,14 +30,14 @@ def test_scores_and_gradients_are_those_of_all_products(similarity):
     arrays = [tf.constant(queries), tf.constant(documents)]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(arrays)
-        found = token_scores(*arrays, similarity)
+        found = losses.token_scores(*arrays, similarity)
         products = tf.einsum("qtd,nsd->qnts", *arrays)
         products = tf.where(documents.any(-1)[None, :, None], products, -1e9)
         is_token = queries.any(-1)
         whole = tf.reduce_sum(tf.reduce_max(products, -1) * is_token[:, None], -1)
         if similarity == "meanmaxsim":
             whole /= is_token.sum(-1)[:, None]
-    expected = maxsim(scoring(queries), TokenMatrix.of(scoring(documents)), similarity != "maxsim")
+    expected = maxsim(scoring(queries), TokenMatrix.of(scoring(documents)), similarity)
     assert_close(found, expected)
     for own, plain in zip(
         tape.gradient(found, arrays, upstream), tape.gradient(whole, arrays, upstream), strict=True

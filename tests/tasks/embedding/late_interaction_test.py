@@ -28,18 +28,6 @@ def golden(*parts):
     return shared_data("fixtures", "families", "colbert", *parts)
 
 
-def copied(dialect, folder):
-    """Copies a folder so that it can be changed."""
-    shutil.copytree(golden(dialect), folder)
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    return folder
-
-
-def change_json(path, **values):
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
-
-
 @pytest.mark.parametrize("dialect", ["pylate", "st6", "stanford"])
 def test_vectors_and_scores_are_those_of_sentence_transformers(dialect):
     expected = np.load(golden(dialect, "golden.npz"))
@@ -99,52 +87,52 @@ def test_pooling_makes_the_golden_clusters(factor, protected):
             np.testing.assert_allclose(found[:protected], vectors[:protected], atol=1e-5)
 
 
-def test_pooled_documents_have_a_vector_for_each_factor(tmp_path):
+def test_pooled_documents_have_a_vector_for_each_factor():
     predictor = bert_tf.load(golden("st6"))
     text = "Louis Guilloux wrote about Georges Palante."
     (whole,) = predictor.encode_documents([text])
     (pooled,) = predictor.encode_documents([text], pool_factor=2, protected_tokens=3)
     assert len(pooled) == 3 + (len(whole) - 3) // 2
     np.testing.assert_allclose(np.linalg.norm(pooled, axis=1), 1, rtol=1e-6)
+    for name, values in (("pool_factor", (0.5,)), ("protected_tokens", (2, -1))):
+        with pytest.raises(ValueError, match=name):
+            predictor.encode_documents(["a"], *values)
+
+
+ST6 = "config_sentence_transformers.json"
+SIZES = "sentence_bert_config.json"
 
 
 @pytest.mark.parametrize(
-    "values", [{"pool_factor": 0.5}, {"pool_factor": 2, "protected_tokens": -1}]
-)
-def test_wrong_pooling_is_an_error_that_names_the_argument(values):
-    (name, *_) = [key for key, value in values.items() if value < 1]
-    with pytest.raises(ValueError, match=name):
-        bert_tf.load(golden("st6")).encode_documents(["a"], **values)
-
-
-def test_a_prefix_that_is_no_token_is_an_error(tmp_path):
-    folder = copied("pylate", tmp_path / "pylate")
-    change_json(folder / "config_sentence_transformers.json", query_prefix="[R] ")
-    with pytest.raises(ValueError, match=r"config_sentence_transformers.json: .*\[R\]"):
-        bert_tf.load(folder)
-    folder = copied("stanford", tmp_path / "stanford")
-    change_json(folder / "artifact.metadata", doc_token_id="[unused77]")
-    with pytest.raises(ValueError, match=r"artifact.metadata: .*\[unused77\]"):
-        bert_tf.load(folder)
-
-
-@pytest.mark.parametrize(
-    ("file", "values", "named"),
+    ("dialect", "file", "values", "named"),
     [
-        ("sentence_bert_config.json", {"do_query_expansion": True}, "pre-release"),
-        ("sentence_bert_config.json", {"query_expansion": {"strategy": "most"}}, "strategy"),
-        ("sentence_bert_config.json", {"document_length": 0}, "document_length"),
-        ("config_sentence_transformers.json", {"similarity_fn_name": "cosine"}, "cosine"),
-        ("config_sentence_transformers.json", {"query_prefix": "[Q] "}, "query_prefix"),
-        ("2_MultiVectorMask/config.json", {"skiplist_tasks": ["passage"]}, "passage"),
-        ("1_Dense/config.json", {"module_input_name": "sentence_embedding"}, "module_input_name"),
-        ("3_Normalize/config.json", {"module_input_name": "sentence_embedding"}, "input_name"),
+        ("pylate", ST6, {"query_prefix": "[R] "}, r"\[R\]"),
+        ("stanford", "artifact.metadata", {"doc_token_id": "[unused77]"}, r"\[unused77\]"),
+        ("st6", SIZES, {"do_query_expansion": True}, "pre-release"),
+        ("st6", SIZES, {"query_expansion": {"strategy": "most"}}, "strategy"),
+        ("st6", SIZES, {"document_length": 0}, "document_length"),
+        ("st6", ST6, {"similarity_fn_name": "cosine"}, "cosine"),
+        ("st6", ST6, {"query_prefix": "[Q] "}, "query_prefix"),
+        ("st6", "2_MultiVectorMask/config.json", {"skiplist_tasks": ["passage"]}, "passage"),
+        ("st6", "1_Dense/config.json", {"module_input_name": "sentence_embedding"}, "input_name"),
+        (
+            "st6",
+            "3_Normalize/config.json",
+            {"module_input_name": "sentence_embedding"},
+            "input_name",
+        ),
     ],
 )
-def test_unknown_settings_are_errors(tmp_path, file, values, named):
-    folder = copied("st6", tmp_path / "st6")
-    change_json(folder / file, **values)
-    with pytest.raises(ValueError, match=named):
+def test_unknown_settings_are_errors(tmp_path, dialect, file, values, named):
+    folder = tmp_path / dialect
+    shutil.copytree(golden(dialect), folder, copy_function=shutil.copyfile)
+    for path in (folder, *folder.rglob("*/")):
+        path.chmod(0o755)
+    path = folder / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    # A wrong side is found by the settings of the whole folder.
+    place = folder if named == "passage" else path
+    with pytest.raises(ValueError, match=f"{place}: .*{named}"):
         bert_tf.load(folder)
 
 

@@ -75,8 +75,9 @@ def check_types(settings: Any) -> None:
     """Raises ValueError if a field of a dataclass has another type than its default."""
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
-        has_factory = field.default_factory is not dataclasses.MISSING
-        kind = type(field.default_factory() if has_factory else field.default)
+        kind = type(field.default)
+        if field.default_factory is not dataclasses.MISSING:
+            kind = type(field.default_factory())
         # True and False are ints as well, and 2 is a pool_factor.
         is_right = type(value) is kind or (kind is float and type(value) is int)
         if not is_right and field.default is not None:

@@ -59,7 +59,7 @@ from bert_tf.text.tokenization import Tokenizer
 class Retriever(Program):
     """See `Program`."""
 
-    task_class = EmbeddingTask
+    task_class: type[EmbeddingTask] = EmbeddingTask
     head = "embedding"
     needs_pooler = False
     needs_head = False
@@ -237,7 +237,7 @@ class Retriever(Program):
         """Creates the model."""
         return BertEmbedder(config, self.embedding, **options)
 
-    def make_loss(self, model: Model) -> losses.Loss | None:
+    def make_loss(self, model: Model) -> losses.Loss:
         """Returns the training loss."""
         task = self.configs.task
         parts = []
@@ -395,8 +395,8 @@ class DenoisingRetriever(Retriever):
         """Creates the model."""
         return BertDenoiser(config, self.embedding, **options)
 
-    def make_loss(self, model: Model) -> None:
-        """Returns nothing: the task computes the loss."""
+    def make_loss(self, model: Model) -> Any:
+        """Returns None: the task computes the loss."""
 
     def load_initial_weights(
         self, model: Any, start: Checkpoint, allow_missing: Sequence[str]

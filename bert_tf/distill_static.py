@@ -2,8 +2,8 @@
 
     python -m bert_tf.distill_static --init_checkpoint=all-MiniLM-L6-v2 --output_dir=static
 
-It takes less than a minute without a GPU. The folder is one of Model2Vec, which sentence-
-transformers also reads. Embed and search with it as with any other model, or train it with
+It takes about a minute of CPU time for a small encoder. The folder is one of Model2Vec, which
+sentence-transformers also reads. Embed and search with it as with any other model, or train it with
 `run_retriever`.
 """
 

@@ -1,7 +1,7 @@
 """The k nearest of many vectors, exactly: every document is compared with every query.
 
 Documents are scored in chunks, in place: a memory-mapped array is read page by page and not copied.
-Memory holds the scores of one chunk, queries x CHUNK_ROWS x 4 bytes.
+Memory holds the scores of one chunk: 4 MB, or with more than 64 queries 64 KB for each.
 
 A matrix product adds the terms of a dot product in an order that depends on the number of queries
 and on the position of the document. So the products only choose candidates, those within the
@@ -17,7 +17,10 @@ from bert_tf.metrics.candidates import BestRows, best_candidates, check_k
 
 MAX_QUERIES = 256  # Queries that are scored at once.
 DTYPES = ("float32", "float16", "int8")
-CHUNK_ROWS = 16384  # Documents that are scored at once.
+CHUNK_ROWS = 16384  # Fewest documents that are scored at once.
+# Fewest scores that are computed at once. The threads of a matrix product wait for each other at
+# its end; on a machine with other work, many small products take twice the time of a large one.
+CHUNK_SCORES = 1 << 20
 _CONVERTED_BYTES = 1 << 19  # as float32; the conversion is fast where this fits into a cache
 
 
@@ -98,10 +101,13 @@ def chunk_products(queries: np.ndarray, documents: np.ndarray) -> Iterator[tuple
       ValueError: naming the chunk, if products are not finite.
     """
     documents = np.asarray(documents)  # A slice of np.memmap costs more than one of an array.
-    chunk_rows = max(1, min(CHUNK_ROWS, len(documents)))
+    chunk_rows = max(CHUNK_ROWS, CHUNK_SCORES // len(queries))
+    chunk_rows = max(1, min(chunk_rows, len(documents)))
     block_rows = chunk_rows
     if documents.dtype != np.float32:
-        block_rows = max(1, _CONVERTED_BYTES // (4 * documents.shape[1]))
+        # Products with many queries are large, and take longer than the conversion.
+        size = _CONVERTED_BYTES * min(len(queries), 16)
+        block_rows = max(1, size // (4 * documents.shape[1]))
         converted = np.empty([min(block_rows, chunk_rows), documents.shape[1]], np.float32)
     memory = np.empty(len(queries) * chunk_rows, np.float32)
     for first in range(0, len(documents), chunk_rows):
@@ -150,8 +156,11 @@ def best_rows(
     """
     found = [BestRows(k, margin) for margin in margins]
     for first, scores in chunks:
-        for best, query_scores in zip(found, scores, strict=True):
-            best.add(query_scores, first)
+        # In parts that fit into a cache; all but the first have few scores above the threshold.
+        for start in range(0, scores.shape[1], CHUNK_ROWS):
+            part = scores[:, start : start + CHUNK_ROWS]
+            for best, query_scores in zip(found, part, strict=True):
+                best.add(query_scores, first + start)
     return found
 
 

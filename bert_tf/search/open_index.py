@@ -111,7 +111,8 @@ class Index:
         if manifest.deleted_file:
             self.deleted = np.array(map_array(self.folder / manifest.deleted_file))
             self._stored_rows = np.delete(np.arange(sum(manifest.segments)), self.deleted)
-        if manifest.deleted_file or any("rows" in part.arrays for part in self.segments):
+        shares_vectors = any("rows" in segment.arrays for segment in self.segments)
+        if manifest.deleted_file or shares_vectors:
             rows = np.concatenate([segment.vector_rows() for segment in self.segments])
             self._find_documents(np.delete(rows, self.deleted))
         self.ids = StoredStrings([part.ids for part in self.segments], self._stored_rows)
@@ -255,10 +256,13 @@ def _check_files(folder: pathlib.Path, manifest: Manifest, checks_all: bool) -> 
     """Raises ValueError naming the first file that is missing or damaged."""
     for name, (size, _) in manifest.files.items():
         path = folder / name
-        found = path.stat().st_size if path.is_file() else None
-        if found != size:
-            state = "is missing" if found is None else f"has {found} bytes instead of {size}"
-            raise ValueError(f"{path} {state}: the index is damaged; build it again.")
+        if not path.is_file():
+            raise ValueError(f"{path} is missing: the index is damaged; build it again.")
+        if path.stat().st_size != size:
+            raise ValueError(
+                f"{path} has {path.stat().st_size} bytes instead of {size}: the index is damaged; "
+                "build it again."
+            )
     if checks_all:
         crcs = file_crcs(folder / name for name in manifest.files)
         for (name, (_, recorded_crc)), crc in zip(manifest.files.items(), crcs, strict=True):

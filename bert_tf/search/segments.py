@@ -198,6 +198,7 @@ def file_entries(paths: Sequence[pathlib.Path]) -> dict[str, tuple[int, str]]:
     for path in paths:
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    sizes = [path.stat().st_size for path in paths]
-    names = [path.name for path in paths]
-    return dict(zip(names, zip(sizes, file_crcs(paths), strict=True), strict=True))
+    entries = {}
+    for path, crc in zip(paths, file_crcs(paths), strict=True):
+        entries[path.name] = (path.stat().st_size, crc)
+    return entries

@@ -61,18 +61,18 @@ class Segment:
         self.manifest = manifest
         self._folder = folder
         self._number = number
-        place = number - manifest.first_segment
-        self.documents = _part(manifest.segments, place)
-        self.vectors = _part(manifest.vector_counts, place)
+        index = number - manifest.first_segment
+        self.documents = _part(manifest.segments, index)
+        self.vectors = _part(manifest.vector_counts, index)
         self.arrays: dict[str, np.ndarray] = {}
-        count = manifest.vector_counts[place]
+        count = manifest.vector_counts[index]
         # The names, types and shapes are those of a segment that is written.
         written = segment_arrays(np.zeros([1, manifest.dimension], np.float32), manifest)
         for name, example in written.items():
             shape = (2 if name == "ranges" else count, *example.shape[1:])
             self._map(name, example.dtype, shape)
         if f"rows-{number:05}.npy" in manifest.files:
-            self._map("rows", np.dtype(np.int64), (manifest.segments[place],))
+            self._map("rows", np.dtype(np.int64), (manifest.segments[index],))
         if f"keys-{number:05}.npy" in manifest.files:
             self._map("keys", np.dtype(np.uint64), (count,))
         self.ids: Sequence[str] = self._load_strings("ids")
@@ -107,9 +107,10 @@ class Segment:
 
     def arrays_of(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the arrays that store some of the vectors, by name."""
-        arrays = {name: values for name, values in self.arrays.items() if name != "rows"}
-        for name in arrays.keys() - {"ranges"}:
-            arrays[name] = arrays[name][rows]
+        arrays = {}
+        for name, values in self.arrays.items():
+            if name != "rows":
+                arrays[name] = values if name == "ranges" else values[rows]
         return arrays
 
     def scores(self, queries: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -150,7 +151,7 @@ class Segment:
         return vectors.astype(np.float32)
 
 
-def _part(counts: Sequence[int], place: int) -> slice:
-    """Returns which of all things the part at a place has, for the counts of the parts."""
-    start = sum(counts[:place])
-    return slice(start, start + counts[place])
+def _part(counts: Sequence[int], index: int) -> slice:
+    """Returns the range of a part among all items, for the number of items in each part."""
+    start = sum(counts[:index])
+    return slice(start, start + counts[index])

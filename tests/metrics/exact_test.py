@@ -25,6 +25,7 @@ def test_equals_a_full_sort_with_ties(
 ) -> None:
     """Small integers: sums are exact and nearly all scores tie."""
     monkeypatch.setattr(exact, "CHUNK_ROWS", chunk)
+    monkeypatch.setattr(exact, "CHUNK_SCORES", 1)
     random = np.random.default_rng(documents + k)
     queries = random.integers(-2, 3, [5, 4]).astype(np.float32)
     values = random.integers(-2, 3, [documents, 4]).astype(dtype)
@@ -39,6 +40,7 @@ def test_more_queries_than_are_scored_at_once(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exact, "CHUNK_ROWS", 96)
+    monkeypatch.setattr(exact, "CHUNK_SCORES", 1)
     random = np.random.default_rng(0)
     queries, documents = random.normal(size=[300, 8]), random.normal(size=[500, 8])
     np.save(tmp_path / "a.npy", documents.astype(np.float32))
@@ -53,6 +55,7 @@ def test_more_queries_than_are_scored_at_once(
 def test_equal_documents_have_equal_scores(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Matrix products add in another order at the end of a chunk; the lower row comes first."""
     monkeypatch.setattr(exact, "CHUNK_ROWS", 1003)
+    monkeypatch.setattr(exact, "CHUNK_SCORES", 1)
     random = np.random.default_rng(count)
     documents = random.normal(size=[2003, 384]).astype(np.float32)
     documents[5::7] = documents[5]
@@ -66,6 +69,7 @@ def test_equal_documents_have_equal_scores(monkeypatch: pytest.MonkeyPatch, coun
 
 def test_all_numbers_of_float16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "CHUNK_ROWS", 5000)
+    monkeypatch.setattr(exact, "CHUNK_SCORES", 1)
     numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     numbers = numbers[np.isfinite(numbers)][:, None]
     scores, rows = top_k(np.ones([1, 1]), numbers, len(numbers))

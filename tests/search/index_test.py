@@ -33,6 +33,7 @@ def unit_vectors(count: int) -> np.ndarray:
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 4 * 8 * 20)  # 20 documents
     monkeypatch.setattr(exact, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(exact, "CHUNK_SCORES", 1)
 
 
 @pytest.mark.parametrize(

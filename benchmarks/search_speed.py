@@ -7,6 +7,7 @@ python -m benchmarks.search_speed --corpus=scifact         # a BEIR folder, for 
 import argparse
 import pathlib
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,16 @@ def main() -> None:
 
 def compare_vectors(options: Any) -> None:
     """Prints the seconds of searches of mapped vectors, and whether all find the same."""
+    path = pathlib.Path(options.folder) / "search_speed.npy"
+    heads = ["queries", "seconds", "bert_tf", "FAISS", "NumPy", "same documents"]
+    print_table(heads, vector_rows(path, options))
+    path.unlink()
+
+
+def vector_rows(path: pathlib.Path, options: Any) -> Iterator[list[Any]]:
+    """Yields the rows of the table of `compare_vectors`."""
     import faiss
 
-    path = pathlib.Path(options.folder) / "search_speed.npy"
     documents = np.lib.format.open_memmap(path, "w+", np.float32, (options.documents, SIZE))
     random = np.random.default_rng(0)
     for first in range(0, len(documents), CHUNK_ROWS):
@@ -44,7 +52,6 @@ def compare_vectors(options: Any) -> None:
     index = faiss.IndexFlatIP(SIZE)
     index.add(documents)
     k = options.k
-    rows = []
     for count in (1, 32):
         queries = random.standard_normal((count, SIZE), np.float32)
         calls = {
@@ -56,11 +63,8 @@ def compare_vectors(options: Any) -> None:
         is_same = all((other == found[0]).all() for other in found)
         times = times_in_turn(calls, options.rounds)
         for statistic in (np.min, np.median):
-            seconds = {name: statistic(values[:, 0]) for name, values in times.items()}
-            cells = [f"{value:.3f}" for value in seconds.values()]
-            rows.append([count, statistic.__name__, *cells, is_same])
-    path.unlink()
-    print_table(["queries", "seconds", "bert_tf", "FAISS", "NumPy", "same documents"], rows)
+            cells = [f"{statistic(values[:, 0]):.3f}" for values in times.values()]
+            yield [count, statistic.__name__, *cells, is_same]
 
 
 def numpy_search(queries: np.ndarray, documents: np.ndarray, k: int) -> np.ndarray:

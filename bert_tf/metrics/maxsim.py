@@ -5,6 +5,7 @@
 Reference: Khattab and Zaharia 2020, "ColBERT", equation 3.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
@@ -13,8 +14,9 @@ import numpy as np
 MAXSIM = ("maxsim", "meanmaxsim")
 # The score of a document without tokens, as in sentence-transformers: below all others.
 NO_TOKENS = -1e9
-# Document tokens whose vectors are float32 at once, few enough for a processor's cache.
-PART = 1 << 12
+# Products [query tokens, document tokens] in memory at once: 16 MB.
+MAX_PRODUCTS = 1 << 22
+PART = 1 << 11  # vectors that are decoded at once, few enough for a processor's cache
 
 
 class TokenMatrix(NamedTuple):
@@ -39,6 +41,19 @@ class TokenMatrix(NamedTuple):
     def __len__(self) -> int:
         return len(self.starts) - 1
 
+    def decode(self, start: int, end: int) -> np.ndarray:
+        """Returns the vectors of the rows from `start` up to `end`, float32 [end - start, D]."""
+        if self.vectors.dtype == np.float32:
+            return self.vectors[start:end]
+        decoded = np.empty([end - start, self.vectors.shape[1]], np.float32)
+        for first in range(start, end, PART):
+            rows = slice(first, min(first + PART, end))
+            vectors = _as_float32(self.vectors[rows])
+            if self.scales is not None:
+                vectors *= self.scales[rows, None]
+            decoded[first - start : rows.stop - start] = vectors
+        return decoded
+
 
 def maxsim(
     queries: Sequence[np.ndarray], documents: TokenMatrix, similarity: str = MAXSIM[0]
@@ -54,32 +69,47 @@ def maxsim(
       float32 [Q, N]. A query without tokens scores 0, a document without tokens `NO_TOKENS`.
     """
     found = np.full([len(queries), len(documents)], NO_TOKENS, np.float32)
-    for first, last in _parts(documents.starts):
+    if not queries:
+        return found
+    tokens = np.concatenate(queries).astype(np.float32, copy=False)  # [t, D]
+    query_starts = np.cumsum([0, *map(len, queries)])
+    for first, last in _parts(documents.starts, len(tokens)):
         starts = documents.starts[first : last + 1]
-        rows = slice(starts[0], starts[-1])
         # `reduceat` returns the next number for an empty range, so that these are left out.
         has_tokens = np.diff(starts) > 0
         if not has_tokens.any():
             continue
-        vectors = documents.vectors[rows].astype(np.float32, copy=False)  # [T, D]
-        for index, query in enumerate(queries):
-            products = query.astype(np.float32, copy=False) @ vectors.T  # [t, T]
-            if documents.scales is not None:
-                products *= documents.scales[rows]
-            best = np.maximum.reduceat(products, starts[:-1][has_tokens] - starts[0], axis=1)
-            found[index, first:last][has_tokens] = best.sum(axis=0)
+        products = tokens @ documents.decode(starts[0], starts[-1]).T  # [t, T]
+        best = np.maximum.reduceat(products, starts[:-1][has_tokens] - starts[0], axis=1)
+        for index, (start, end) in enumerate(itertools.pairwise(query_starts)):
+            found[index, first:last][has_tokens] = best[start:end].sum(axis=0)
     if similarity == MAXSIM[1]:
         for scores, query in zip(found, queries, strict=True):
             scores /= max(1, len(query))
     return found
 
 
-def _parts(starts: np.ndarray) -> list[tuple[int, int]]:
-    """Returns ranges of documents with at most `PART` tokens each; a longer one is alone."""
+def _as_float32(vectors: np.ndarray) -> np.ndarray:
+    """Returns finite numbers as float32."""
+    if vectors.dtype != np.float16:
+        return vectors.astype(np.float32)
+    # NumPy converts them one by one. The bits of the sign, the exponent (5) and the fraction (10)
+    # get their places in a float32, whose exponent is biased by 127 instead of 15.
+    bits = vectors.view(np.int16).astype(np.int32)
+    bits <<= 13
+    bits &= np.int32(0x0FFFE000) | np.iinfo(np.int32).min
+    floats = bits.view(np.float32)
+    floats *= np.float32(2.0**112)
+    return floats
+
+
+def _parts(starts: np.ndarray, num_query_tokens: int) -> list[tuple[int, int]]:
+    """Returns ranges of documents with at most `MAX_PRODUCTS` products each, if they are short."""
+    most = max(1, MAX_PRODUCTS // max(1, num_query_tokens))
     parts = []
     first = 0
     while first < len(starts) - 1:
-        last = int(np.searchsorted(starts, starts[first] + PART, side="right")) - 1
+        last = int(np.searchsorted(starts, starts[first] + most, side="right")) - 1
         last = max(first + 1, last)
         parts.append((first, last))
         first = last

@@ -6,6 +6,7 @@
 An int8 vector is its values times a scale, the largest number of the vector divided by 127.
 """
 
+import functools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from bert_tf.metrics.maxsim import MAXSIM, TokenMatrix, maxsim
 from bert_tf.system.files import atomic_write
 
 DTYPES = ("float16", "int8")
+MOST_DECODED = 1 << 30  # bytes
 
 
 class TokenIndex:
@@ -76,8 +78,16 @@ class TokenIndex:
                 f"A query has the shape {list(wrong[0])}, but the index has vectors of {size} "
                 "numbers: both must come from one model."
             )
+        return maxsim(queries, self._matrix, similarity)
+
+    @functools.cached_property
+    def _matrix(self) -> TokenMatrix:
+        """The vectors to compare, which are decoded once if they fit in memory."""
         scales = self.scales if self.vectors.dtype == np.int8 else None
-        return maxsim(queries, TokenMatrix(self.vectors, self.starts, scales), similarity)
+        matrix = TokenMatrix(self.vectors, self.starts, scales)
+        if 4 * self.vectors.size > MOST_DECODED:
+            return matrix
+        return TokenMatrix(matrix.decode(0, len(self.vectors)), self.starts)
 
     def search(
         self, queries: Sequence[np.ndarray], k: int, similarity: str = MAXSIM[0]

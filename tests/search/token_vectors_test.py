@@ -19,10 +19,12 @@ def unit_vectors(*lengths, seed=1):
 
 
 @pytest.mark.parametrize("dtype", token_vectors.DTYPES)
-@pytest.mark.parametrize("part", [8, 1 << 12])
-def test_search_is_that_of_the_stored_vectors(tmp_path, monkeypatch, dtype, part):
+@pytest.mark.parametrize("most", [0, 1 << 30])
+def test_search_is_that_of_the_stored_vectors(tmp_path, monkeypatch, dtype, most):
     """Each number is rounded to 2^-12, or to half of 1/127 of the vector's largest one."""
-    monkeypatch.setattr(maxsims, "PART", part)
+    monkeypatch.setattr(token_vectors, "MOST_DECODED", most)
+    monkeypatch.setattr(maxsims, "MAX_PRODUCTS", 8 * 13)
+    monkeypatch.setattr(maxsims, "PART", 3)
     documents = unit_vectors(3, 0, 20, 1, 7, 7)
     queries = unit_vectors(4, 9, seed=2)
     TokenIndex.of(documents, dtype).save(tmp_path / "tokens")
@@ -38,6 +40,13 @@ def test_search_is_that_of_the_stored_vectors(tmp_path, monkeypatch, dtype, part
     np.testing.assert_allclose(
         index.score(queries, "meanmaxsim")[:, 0], exact[:, 0] / [4, 9], atol=error
     )
+
+
+def test_all_numbers_of_float16_are_decoded():
+    numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    numbers = numbers[np.isfinite(numbers)][:, None]
+    found = TokenMatrix(numbers, np.array([0, len(numbers)])).decode(0, len(numbers))
+    np.testing.assert_array_equal(found, numbers.astype(np.float32))
 
 
 def test_equal_documents_are_in_order():

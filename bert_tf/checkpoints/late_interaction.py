@@ -205,7 +205,8 @@ def _check_kinds(
 
 def _read_modules(modules: Sequence[Module]) -> Fields:
     """Returns the fields that modules of sentence-transformers state."""
-    values, file = modules[0].values, modules[0].file
+    values = modules[0].values
+    file = modules[0].file
     fields = {**_read(values, SIDE_SETTINGS, file), "expansion_length": 0}
     expansion = json_field(values, "query_expansion", dict, file, nullable=True)
     if expansion is not None:

@@ -49,7 +49,7 @@ EMBEDDING = "sentence_embedding"
 TOKENS = "token_embeddings"
 # PyLate's dense layer, which computes what the library's does.
 PYLATE_DENSE = "pylate.models.Dense.Dense"
-# What a Transformer in front of other modules computes.
+# The settings of a Transformer in front of other modules.
 FEATURES = {
     "transformer_task": "feature-extraction",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},

@@ -93,8 +93,8 @@ def _as_float32(vectors: np.ndarray) -> np.ndarray:
     """Returns finite numbers as float32."""
     if vectors.dtype != np.float16:
         return vectors.astype(np.float32)
-    # NumPy converts them one by one. The bits of the sign, the exponent (5) and the fraction (10)
-    # get their places in a float32, whose exponent is biased by 127 instead of 15.
+    # NumPy converts them one by one. The bits of sign, exponent (5) and fraction (10) are shifted to
+    # those of a float32, whose exponent is biased by 127 instead of 15.
     bits = vectors.view(np.int16).astype(np.int32)
     bits <<= 13
     bits &= np.int32(0x0FFFE000) | np.iinfo(np.int32).min

@@ -3,7 +3,9 @@
     index = TokenIndex.of(model.encode_documents(texts), dtype="int8")
     scores, rows = index.search(model.encode_queries(queries), k=10)
 
-An int8 vector is its values times a scale, the largest number of the vector divided by 127.
+An int8 vector is its values times a scale, the largest number of the vector divided by 127. Scores
+are computed in float32: the first search decodes the vectors, if they fit in `MOST_DECODED` bytes;
+each search of a larger index decodes a part of the documents after the other.
 """
 
 import functools

@@ -304,7 +304,7 @@ class SparseRetriever(Retriever):
         """Creates the model."""
         return BertSplade(config, **options)
 
-    def make_loss(self, model: Any) -> losses.Loss:
+    def make_loss(self, model: Model) -> losses.Loss:
         """Returns the loss with the regularizers, which make the weights sparse."""
         task = self.configs.task
         return losses.sparse(

@@ -263,7 +263,8 @@ class SpladeTask(EmbeddingTask):
         rows = _sparse_rows(outputs)
         products = []
         for first, second in pairs:
-            (ids, weights), (other_ids, other_weights) = rows[first], rows[second]
+            ids, weights = rows[first]
+            other_ids, other_weights = rows[second]
             _, own, other = np.intersect1d(ids, other_ids, True, return_indices=True)
             products.append(weights[own] @ other_weights[other])
         return np.array(products, np.float64)

@@ -93,7 +93,7 @@ def _as_float32(vectors: np.ndarray) -> np.ndarray:
     """Returns finite numbers as float32."""
     if vectors.dtype != np.float16:
         return vectors.astype(np.float32)
-    # NumPy converts them one by one. The bits of sign, exponent (5) and fraction (10) are shifted to
+    # NumPy converts them one by one. The bits of sign, exponent and fraction (10) are shifted to
     # those of a float32, whose exponent is biased by 127 instead of 15.
     bits = vectors.view(np.int16).astype(np.int32)
     bits <<= 13

@@ -112,7 +112,7 @@ def read_modules(path: pathlib.Path) -> list[Module]:
             raise ValueError(f"{path / MODULES}: the path {name!r} lies outside the folder.")
         folder = path / name
         file = sizes_file(folder) if kind in TRANSFORMERS else folder / "config.json"
-        # The config.json beside a static embedding is that of Model2Vec.
+        # The config.json of a folder with a static embedding is that of Model2Vec.
         values = {} if kind == STATIC else read_optional_json(file)
         unknown = [key for key in values if key not in KEYS[kind] and values[key] not in (None, {})]
         if kind in TRANSFORMERS and "do_query_expansion" in values:

@@ -7,7 +7,7 @@
                             tokenizer.json and model.safetensors with embedding.weight [V, D]
 
 Both become an encoder without layers and positions. Model2Vec leaves unknown tokens out of the
-mean; sentence-transformers does not. A pipeline.skops beside them, a classifier, is never read.
+mean; sentence-transformers does not. A pipeline.skops, a classifier, is never read.
 Reference: model2vec 0.10.0, sentence-transformers 6.2.0.
 """
 

@@ -117,8 +117,8 @@ def chunk_products(queries: np.ndarray, documents: np.ndarray) -> Iterator[tuple
             block = documents[start : min(start + block_rows, last)]
             if block.dtype != np.float32:
                 block = _as_float32(block, converted[: len(block)])
-            place = slice(start - first, start - first + len(block))
-            np.matmul(queries, block.T, out=products[:, place])
+            span = slice(start - first, start - first + len(block))
+            np.matmul(queries, block.T, out=products[:, span])
         # A bad document has bad scores with every query, so one query shows it.
         if not np.isfinite(products[:1]).all():
             raise ValueError(

@@ -39,7 +39,7 @@ class Ranges:
 
     @property
     def offsets(self) -> np.ndarray:
-        """The numbers that the code 0 stands for, float32 [D]."""
+        """The numbers of the code 0, float32 [D]."""
         return self.low + 128 * self.steps
 
     def codes(self, vectors: np.ndarray) -> np.ndarray:

@@ -272,7 +272,7 @@ def _vectors_by_key(index: Index) -> dict[int, int]:
 def _write_batches(
     folder: str | os.PathLike, writer: SegmentWriter, batches: Iterable[Batch]
 ) -> Manifest:
-    """Writes documents; returns the manifest with them. ValueError if there are none."""
+    """Writes documents; returns the manifest with them. ValueError without documents."""
     before = writer.manifest.segments
     for batch in batches:
         writer.add(batch)

@@ -138,7 +138,7 @@ class Manifest:
 
     @property
     def deleted_file(self) -> str:
-        """The file with the rows of deleted documents; "" if there are none."""
+        """The file with the rows of deleted documents; "" if no row is deleted."""
         name = f"deleted-{self.deletions:05}.npy"
         return name if name in self.files else ""
 

@@ -1,7 +1,7 @@
-"""Writes a folder with the ONNX file of a model and the files that other programs need beside it.
+"""Writes a folder with the ONNX file of a model and the files that other programs need.
 
 folder/onnx/model.onnx        the graph of token ids
-folder/onnx/bert_tf.json      metadata for `bert_tf.load`; beside it the vocabulary
+folder/onnx/bert_tf.json      metadata for `bert_tf.load`; the vocabulary is there as well
 folder/config.json, tokenizer.json, modules.json ...   as `save_pretrained` writes them
 """
 

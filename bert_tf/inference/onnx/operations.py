@@ -17,7 +17,7 @@ from bert_tf.system.type_names import Tensor
 Operation = Any  # tf.Operation
 Convert = Callable[[GraphBuilder, Operation, list[str]], list[str]]
 
-LAYER_NORM = "layer_normalization"  # The name of the function that stands for one node.
+LAYER_NORM = "layer_normalization"  # The name of the function that becomes one node.
 LAST = np.iinfo(np.int64).max  # The end of a slice that reaches the end of its axis.
 MASKS = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")  # Of a slice, a bit for each axis.
 # Operations that have the same inputs in both.

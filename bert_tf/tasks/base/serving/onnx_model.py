@@ -1,7 +1,7 @@
 """Runs the ONNX file of a folder that `export.onnx` wrote, without TensorFlow.
 
     folder/onnx/model.onnx     the graph of token ids
-    folder/onnx/bert_tf.json   metadata; beside it the vocabulary
+    folder/onnx/bert_tf.json   metadata; the vocabulary is there as well
     folder/*                   configuration and tokenizer in the form of other programs
 
 model = OnnxModel(pathlib.Path("folder/onnx/model.onnx"))

@@ -3,8 +3,9 @@
 import numpy as np
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
+from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.embedding.examples import read_embedding_columns
-from bert_tf.tasks.embedding.features import TextPacker, make_training_examples
+from bert_tf.tasks.embedding.features import TextPacker, prepare_training
 from bert_tf.tasks.reranking.examples import read_ranking_columns
 from bert_tf.tasks.reranking.features import training_rows
 from bert_tf.text.tokenization import make_tokenizer
@@ -17,7 +18,7 @@ TOKENIZER = make_tokenizer(Vocab(tiny_words("the", "cat", "dog")), do_lower_case
 def groups_of(*columns):
     packer = TextPacker(TOKENIZER, EmbeddingConfig(max_seq_length=8))
     examples = read_embedding_columns(columns, None)
-    return make_training_examples(packer, examples, 1, no_duplicates=True).rows
+    return prepare_training(packer, examples, RetrieverConfig(num_negatives=1), True)[0].rows
 
 
 def test_a_batch_has_equal_texts_once():

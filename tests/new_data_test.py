@@ -51,6 +51,7 @@ def test_a_training_on_new_data_reads_them_as_the_earlier_run(folder, caplog):
     assert "'text'" in refuse("run_classifier", **given, new_head="true", delimiter="^")
 
 
+@pytest.mark.slow
 def test_a_mistyped_run_directory_names_the_run(folder):
     given = {"do_predict": "true", "predict_file": folder / "new.csv"}
     message = refuse("run_classifier", **given, output_dir=folder / "olt")

@@ -199,6 +199,7 @@ def test_modules_follow_the_mean_and_truncation_is_the_tokenizers(tmp_path):
     assert_close(bert_tf.load(folder).encode(TEXTS), expected, OTHER_FRAMEWORK)
 
 
+@pytest.mark.slow
 def test_the_graph_cuts_texts_as_python_does(tmp_path):
     folder, content, table = write_model2vec(tmp_path / "model", max_length=4)
     serving = serving_models.load(str(folder))

@@ -153,6 +153,7 @@ def test_resuming_and_slicing_change_nothing(records):
     assert_equal(joined, whole)
 
 
+@pytest.mark.slow
 def test_a_share_of_masks_moves_with_the_step(records):
     """From 0.1 to 0.7 in seven steps; also for a run that goes on, and not in evaluations."""
     config = MaskingConfig(masked_lm_prob=0.1, masked_lm_prob_end=0.7, max_predictions_per_seq=T)

@@ -96,6 +96,7 @@ def test_the_graph_packs_the_golden_texts_and_pairs(name):
             assert batch["input_type_ids"][index, :size].tolist() == types
 
 
+@pytest.mark.slow
 def test_mpnet_has_the_golden_ids_and_offsets_in_python_and_in_the_graph():
     name = "mpnet/masked_lm"
     tokenizer = tokenizer_of(name)

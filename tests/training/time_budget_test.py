@@ -50,6 +50,7 @@ def simulate(seconds_of, minutes=1.0, steps_a_call=3, **training):
     return budget, np.array(rates), hands.seconds - 1000.0
 
 
+@pytest.mark.slow
 def test_of_a_steady_machine():
     """20 s of compilation, then 38 s of steps of 0.1 s, 2 s kept back."""
     budget, rates, seconds = simulate(lambda step: 0.1 if step else 20.0)

@@ -302,6 +302,7 @@ def test_a_stopped_run_stays_stopped_and_the_best_is_there(tmp_path):
     assert evaluated_steps(tmp_path) == [2, 4, 6, 8, 10]
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_stops_at_the_same_evaluation(tmp_path):
     with_losses(make_trainer(tmp_path, **STOPPING), 3.0, 2.0, 2.5, 2.1).train()
     for step in (6, 8):

@@ -231,6 +231,7 @@ def test_sentence_transformers_computes_the_same(tmp_path, form):
             np.testing.assert_allclose(found, wanted, rtol=0, atol=GOLDEN_BOUND)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", slow_unless("query", ["query", "document"]))
 def test_exported_models_embed_their_side(tmp_path, side):
     model = bert_tf.BertLateInteraction.from_pretrained(golden("stanford"))

@@ -55,6 +55,7 @@ def test_a_vector_is_that_of_the_token_between_special_tokens(family, tmp_path):
         assert_close(row, expected, OTHER_FRAMEWORK)
 
 
+@pytest.mark.slow
 def test_the_program_writes_a_folder_that_embeds(tmp_path):
     model = write_tiny_model(tmp_path / "model", "cat", "cats", "mat")
     given = {"init_checkpoint": model, "dimension": 8}

@@ -32,7 +32,8 @@ def pool_tokens_of_document(
     if pool_factor == 1:
         return vectors
     rest = vectors[protected_tokens:]
-    num_clusters = max(1, int(len(rest) // pool_factor))
+    # Not `//`, which gives 9 for 11 and 1.1: sentence-transformers divides first.
+    num_clusters = max(1, int(len(rest) / pool_factor))
     if num_clusters < len(rest):
         labels = _ward_clusters(rest, num_clusters)  # [t - P]
         _, clusters, counts = np.unique(labels, return_inverse=True, return_counts=True)

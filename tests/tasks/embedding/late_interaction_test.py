@@ -265,3 +265,9 @@ def test_tokens_beyond_the_window_of_all_others_attend_to_none():
             expected[head] = weights @ value[0, seen, head]
         np.testing.assert_allclose(found[token], expected, rtol=1e-5, atol=1e-6)
     assert not np.any(found[5:]) and np.any(found[4])
+
+
+def test_the_number_of_clusters_is_that_of_a_division_that_is_rounded_once():
+    pytest.importorskip("scipy")
+    vectors = np.random.default_rng(1).normal(size=(11, 4)).astype(np.float32)
+    assert len(pool_tokens_of_document(vectors, 1.1, 0)) == 10  # 11 // 1.1 is 9.

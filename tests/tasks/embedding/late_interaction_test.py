@@ -269,5 +269,6 @@ def test_tokens_beyond_the_window_of_all_others_attend_to_none():
 
 def test_the_number_of_clusters_is_that_of_a_division_that_is_rounded_once():
     pytest.importorskip("scipy")
-    vectors = np.random.default_rng(1).normal(size=(11, 4)).astype(np.float32)
+    vectors = np.random.default_rng(1).normal(size=(11, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     assert len(pool_tokens_of_document(vectors, 1.1, 0)) == 10  # 11 // 1.1 is 9.

@@ -16,43 +16,22 @@ points on the run's dev set or --eval_file.
 
 import dataclasses
 
-from bert_tf.config import Config, config_flags, option
+from bert_tf.config import config_flags, option
 from bert_tf.system.extras import check_installed
 from bert_tf.system.printable import show
 from bert_tf.tasks.base.serving.metadata import ONNX_OUTPUTS
+from export.tflite import FileConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class OnnxConfig(Config):
+class OnnxConfig(FileConfig):
     """Flags of this program."""
 
-    model_dir: str = option("", "Run directory, .keras file, or checkpoint in any form.")
     output_dir: str = option("", "New folder, or --model_dir itself: then its folder onnx is new.")
     quantize: str = option("none", "See above.", choices=("none", "float16", "int8"))
     kind: str = option(
         "", "Kind of answers; empty: determined by the heads.", choices=("", *ONNX_OUTPUTS)
     )
-    side: str = option(
-        "",
-        "Embed texts with the prompt of this side; empty: the model's default prompt.",
-        choices=("", "query", "document"),
-    )
-    max_seq_length: int = option(
-        0,
-        "Maximum tokens of an example; 0: as in training, or as the folder of an embedder states, "
-        "or all positions (embedders: 256).",
-        lower=0,
-    )
-    eval_file: str = option(
-        "", "Labelled examples to score on; empty: the run's dev set.", conflicts=("no_gate",)
-    )
-    max_loss: float = option(
-        -1.0,
-        "Points (of 100) that the score may lose; -1: see above.",
-        lower=-1,
-        conflicts=("no_gate",),
-    )
-    no_gate: bool = option(False, "Only compare outputs on sample texts, if there is no dev set.")
 
 
 def main(_: list[str]) -> None:

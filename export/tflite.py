@@ -21,15 +21,10 @@ from bert_tf.tasks.base.serving.metadata import ROW_OUTPUTS
 
 
 @dataclasses.dataclass(frozen=True)
-class LiteConfig(Config):
-    """Flags of this program."""
+class FileConfig(Config):
+    """Flags of the programs that write a file of a model of token ids."""
 
     model_dir: str = option("", "Run directory, .keras file, or checkpoint in any form.")
-    output_file: str = option("", "File to write, .tflite; it must not exist.")
-    quantize: str = option("dynamic", "See above.", choices=("none", "float16", "dynamic", "int8"))
-    kind: str = option(
-        "", "Kind of answers; empty: determined by the heads.", choices=("", *ROW_OUTPUTS)
-    )
     side: str = option(
         "",
         "Embed texts with the prompt of this side; empty: the model's default prompt.",
@@ -51,6 +46,17 @@ class LiteConfig(Config):
         conflicts=("no_gate",),
     )
     no_gate: bool = option(False, "Only compare outputs on sample texts, if there is no dev set.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LiteConfig(FileConfig):
+    """Flags of this program."""
+
+    output_file: str = option("", "File to write, .tflite; it must not exist.")
+    quantize: str = option("dynamic", "See above.", choices=("none", "float16", "dynamic", "int8"))
+    kind: str = option(
+        "", "Kind of answers; empty: determined by the heads.", choices=("", *ROW_OUTPUTS)
+    )
     calibration_file: str = option(
         "", "Examples, or lines of text, for int8; empty: the run's training set."
     )

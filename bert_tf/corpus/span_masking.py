@@ -10,6 +10,10 @@ their lengths are drawn on condition that they add up to the number of words to 
 
 Spans that are cut, by the turn or by a special token, are counted as two.
 
+How many tokens these words have is known only now. Where they are too many, the spans lose their
+last words, one word each before any loses a second; where they are too few, spans are extended in
+the same way. No span is lost, so the mean length stays.
+
 Differs from SpanBERT and ALBERT, which draw a position and a length until enough tokens are
 masked. There, spans next to special tokens are rarer, and the last span is cut or skipped.
 """
@@ -63,16 +67,12 @@ def select_spans(
     sizes = sum_by_index(_int(candidates), words)  # [B, T], tokens of each word
     num_words = tf.reduce_sum(_int(is_word), axis=1)  # [B]
 
+    num_segments = tf.reduce_sum(_int(begins_segment), axis=1)
     wanted, num_spans = _draw_numbers(
-        bits.rounding,
-        counts,
-        num_words,
-        tf.reduce_sum(_int(candidates), axis=1),
-        tf.reduce_sum(_int(begins_segment), axis=1),
-        trimmed,
+        bits.rounding, counts, num_words, sizes, num_segments, trimmed
     )
     lengths = _draw_lengths(bits.lengths, wanted, num_spans, trimmed, max_predictions)
-    spans, is_last = _lay_out(bits.layout, lengths, num_words - wanted, num_spans, len(trimmed))
+    spans, from_end = _lay_out(bits.layout, lengths, num_words - wanted, num_spans, len(trimmed))
     # Word k of the sequence is the word (k - turn) of the layout.
     indices = tf.range(tf.shape(candidates)[1])[None]
     modulus = tf.maximum(num_words, 1)[:, None]
@@ -80,11 +80,12 @@ def select_spans(
         _uniform(bits.rounding[:, _TURN, None]) * tf.cast(modulus, tf.float64), tf.int32
     )
     sizes_in_layout = tf.gather(sizes, (indices + drawn) % modulus, batch_dims=1)
-    # The last span ends where the count of tokens is reached, which is not known from the words.
-    is_planned = ((spans > 0) | is_last) & (indices < num_words[:, None])
-    used = tf.cumsum(tf.where(is_planned, sizes_in_layout, 0), axis=1)
-    taken = is_planned & (used <= counts[:, None])
-    spans = tf.where(is_last, num_spans[:, None], spans)
+    is_planned = (spans > 0) & (indices < num_words[:, None])
+    # Words are taken from the beginnings of spans to their ends, then beyond, up to the count.
+    order = tf.argsort(tf.where(is_planned, -from_end, tf.shape(words)[1]), axis=1, stable=True)
+    used = tf.cumsum(tf.gather(sizes_in_layout, order, batch_dims=1), axis=1)
+    is_taken = used <= counts[:, None]
+    taken = is_planned & (sum_by_index(_int(is_taken), order) > 0)
     slot_of_token = (words - drawn) % modulus
     selected = candidates & tf.gather(taken, slot_of_token, batch_dims=1)
     span_of_token = tf.gather(spans, slot_of_token, batch_dims=1)
@@ -97,26 +98,58 @@ def _draw_numbers(
     bits: tf.Tensor,
     counts: tf.Tensor,
     num_words: tf.Tensor,
-    num_tokens: tf.Tensor,
+    sizes: tf.Tensor,
     num_segments: tf.Tensor,
     shares: np.ndarray,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the numbers of words and spans to select, int32 [B] each."""
-    mean = float(np.dot(np.arange(1, len(shares) + 1), shares))
     all_words = tf.cast(tf.maximum(num_words, 1), tf.float64)
-    share = all_words / tf.cast(tf.maximum(num_tokens, 1), tf.float64)
-    exact = tf.cast(counts, tf.float64) * share
+    all_tokens = tf.cast(tf.maximum(tf.reduce_sum(sizes, axis=1), 1), tf.float64)
+    squares = tf.cast(tf.reduce_sum(sizes * sizes, axis=1), tf.float64)
+    # Words are taken until one does not fit. With that word, they exceed the count by half of
+    # squares / tokens + 1 on average, 1 where each word is one token.
+    exceeded = tf.cast(counts, tf.float64) + (squares / all_tokens + 1) / 2
+    exact = exceeded * all_words / all_tokens - 1
+    exact = tf.where(tf.cast(counts, tf.float64) >= all_tokens, all_words, exact)
     # Rounded at random, so that the mean is exact; 1e-9 for errors of rounding.
     wanted = tf.cast(exact + _uniform(bits[:, _WORDS]) + 1e-9, tf.int32)
     wanted = tf.minimum(tf.maximum(wanted, 1), tf.minimum(num_words, counts))
+    drawn = _uniform(bits[:, _SPANS])
+    num_spans = _draw_num_spans(drawn, wanted, num_words, num_segments, shares)
+    # No span is longer than the longest of the shares. Where each word is one token, the count is
+    # reached by more spans; otherwise, where it is not exact anyway, by fewer words.
+    least = -(-wanted // len(shares))
+    num_spans = tf.where(all_tokens > all_words, num_spans, tf.maximum(num_spans, least))
+    return tf.minimum(wanted, num_spans * len(shares)), num_spans
+
+
+def _draw_num_spans(
+    drawn: tf.Tensor,
+    wanted: tf.Tensor,
+    num_words: tf.Tensor,
+    num_segments: tf.Tensor,
+    shares: np.ndarray,
+) -> tf.Tensor:
+    """Draws the number of spans, int32 [B], such that their mean length is that of the shares."""
+    mean = float(np.dot(np.arange(1, len(shares) + 1), shares))
+    all_words = tf.cast(tf.maximum(num_words, 1), tf.float64)
+    masked = tf.cast(wanted, tf.float64)
     # A span is cut where two neighbours on the circle are of different segments: that many more
     # spans result, which the number of spans allows for.
-    masked = tf.cast(wanted, tf.float64)
     cuts = tf.minimum(tf.cast(num_segments, tf.float64) / all_words, 0.5)
-    spans = (masked / mean - cuts * masked) / (1 - cuts)
-    num_spans = tf.cast(tf.maximum(spans, 0) + _uniform(bits[:, _SPANS]) + 1e-9, tf.int32)
-    least = -(-wanted // len(shares))
-    return wanted, tf.minimum(tf.maximum(num_spans, least), wanted)
+    exact = tf.maximum(masked / mean - cuts * masked, 0) / (1 - cuts)
+    fewer = tf.floor(exact + 1e-9)  # 1e-9 for errors of rounding
+
+    def excess(spans: tf.Tensor) -> tf.Tensor:
+        """Returns by how many words so many spans are longer than as many of the mean length."""
+        selected = tf.minimum(masked, spans * len(shares))
+        return selected - mean * (spans + cuts * (selected - spans))
+
+    # Drawn between two numbers such that the excess is 0 on average.
+    above = excess(fewer)
+    share_of_more = above / tf.maximum(above - excess(fewer + 1), 1e-9)
+    num_spans = tf.cast(fewer, tf.int32) + _int(drawn < share_of_more)
+    return tf.minimum(tf.maximum(num_spans, 1), wanted)
 
 
 def _draw_lengths(
@@ -168,8 +201,9 @@ def _lay_out(
     """Lays spans out among the words between them.
 
     Returns:
-      The number of each word's span from 1, 0 between spans: int32 [B, T]; and the words to which
-      the last span may extend, bool [B, T].
+      The number of each word's span from 1, 0 for words that no span may have; and how many words
+      of the span follow, negative for words to which it may be extended. The first word of a span
+      has the size of the row, since it is never left out. int32 [B, T] each.
     """
     size = tf.shape(bits)[1]
     indices = tf.range(size)[None]
@@ -186,16 +220,18 @@ def _lay_out(
     numbers = tf.cumsum(_int(chosen), axis=1)  # of the span in or before each slot
     length = tf.where(chosen, tf.gather(lengths, tf.maximum(numbers - 1, 0), batch_dims=1), 0)
     has_word = (indices < num_slots[:, None]) & (has_room | ~chosen)
-    ends = tf.cumsum(_int(has_word) + length, axis=1)
-    begins = ends - length  # first word of the slot's span
+    # The first word of each slot's span.
+    begins = tf.cumsum(_int(has_word) + length, axis=1) - length
     starts = sum_by_index(_int(chosen), tf.minimum(begins, size - 1))
-    is_end = chosen & (ends < size)
-    stops = sum_by_index(_int(is_end), tf.minimum(ends, size - 1))
-    started = tf.cumsum(starts, axis=1)
-    is_inside = started > tf.cumsum(stops, axis=1)
-    last = tf.reduce_max(tf.where(chosen, begins, -1), axis=1)[:, None]
-    is_last = (last >= 0) & (indices >= last) & (indices < last + longest)
-    return tf.where(is_inside, started, 0), is_last
+    spans = tf.cumsum(starts, axis=1)  # of each word, the last span that begins at or before it
+    index = tf.maximum(spans - 1, 0)
+    begin_of_span = sum_by_index(tf.where(chosen, begins, 0), tf.maximum(numbers - 1, 0))
+    begin = tf.gather(begin_of_span, index, batch_dims=1)
+    from_end = begin + tf.gather(lengths, index, batch_dims=1) - 1 - indices
+    # A word stays between an extended span and the next.
+    begins_next = tf.pad(starts[:, 1:], [[0, 0], [0, 1]]) > 0
+    is_possible = (from_end >= 0) | ((indices < begin + longest) & ~begins_next)
+    return tf.where(is_possible, spans, 0), tf.where(starts > 0, size, from_end)
 
 
 def sum_by_index(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:

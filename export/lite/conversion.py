@@ -67,10 +67,12 @@ def check_kind(serving: Serving) -> None:
         )
 
 
-def answer(serving: Serving, batch: Batch) -> Outputs:
+def answer(serving: Any, batch: Batch) -> Outputs:
     """Returns the outputs of the kind for a batch of token ids, int32 [B, T]."""
     if serving.kind == "tagger":
         return {"probabilities": tf.nn.softmax(serving.call_model(batch))}
+    if serving.kind == "reranker":
+        return serving.row_scores(batch)
     answers = serving.from_ids(batch)
     names = output_names(serving.kind)
     return {name: answers[name] for name in names if name in answers}

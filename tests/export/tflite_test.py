@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.inference.serving_models import load
 from bert_tf.tasks.base.serving.lite_model import LiteModel
 from bert_tf.tasks.base.serving.metadata import ROW_OUTPUTS
@@ -151,6 +152,13 @@ def test_file_takes_texts_and_says_what_it_is():
     assert_close(model(TEXTS)["probabilities"], expected)
 
 
+@pytest.mark.slow
+def test_a_reranker_scores_as_its_model():
+    pairs = [(TEXTS[0], text) for text in TEXTS]
+    expected = bert_tf.load(model_folder("reranker"), "reranker").score(pairs)
+    assert_close(bert_tf.load(lite_file("reranker", "none")).score(pairs), expected)
+
+
 # Texts in ---------------------------------------------------------------------------------------
 
 # The tokenizers differ on control characters and on words over 100 bytes.
@@ -233,8 +241,13 @@ def test_text_input_is_refused_before_the_conversion(tmp_path):
 @pytest.mark.slow
 def test_text_input_with_other_pieces_is_not_written(tmp_path, monkeypatch):
     output = tmp_path / "file.tflite"
-    given = LiteConfig(str(model_folder("classifier")), str(output), "none", no_gate=True)
-    asked = dataclasses.replace(given, text_input=True)
+    asked = LiteConfig(
+        model_dir=str(model_folder("classifier")),
+        output_file=str(output),
+        quantize="none",
+        no_gate=True,
+        text_input=True,
+    )
     monkeypatch.setattr(tflite_writing, "SAMPLE_TEXTS", (("the ri\x07ver", "a b"),))
     with pytest.raises(ValueError, match="probabilities .*--text_input"):
         write(asked)
@@ -280,7 +293,8 @@ def run_folder(kind: str, is_pair: bool = False) -> pathlib.Path:
 
 
 def request_of(tmp_path: pathlib.Path, model_dir: pathlib.Path, **values) -> LiteConfig:
-    return LiteConfig(str(model_dir), str(tmp_path / "out" / "model.tflite"), **values)
+    output = tmp_path / "out" / "model.tflite"
+    return LiteConfig(model_dir=str(model_dir), output_file=str(output), **values)
 
 
 def refuse(request: LiteConfig) -> str:

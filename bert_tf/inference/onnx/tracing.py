@@ -116,11 +116,6 @@ def _spans(serving: Any, batch: Batch) -> Outputs:
     return dict(serving.call_model(batch))
 
 
-def _scores(serving: Any, batch: Batch) -> Outputs:
-    logits = serving.call_model(batch)  # [B, 1]
-    return {"logits": logits, "scores": serving.activate(logits[:, 0])}
-
-
 def _encoded(serving: Any, batch: Batch) -> Outputs:
     encoded = serving.call_model(batch)
     outputs = {"last_hidden_state": encoded["sequence_output"]}
@@ -171,7 +166,7 @@ OUTPUTS: dict[str, Answer] = {
     "zero_shot": _logits,
     "tagger": _logits,
     "question_answering": _spans,
-    "reranker": _scores,
+    "reranker": lambda serving, batch: serving.row_scores(batch),
     "fill_mask": _masked_words,
     "splade": _sparse_vectors,
     "next_sentence": _next_sentence,

@@ -35,6 +35,11 @@ class RerankingServing(Serving):
         super().__init__(*arguments, **{**options, "texts": ("query", "documents")})
         self.activation = activation
 
+    def row_scores(self, batch: Batch) -> Outputs:
+        """Returns the logits [B, 1] and scores [B] of pairs, without parts of a large batch."""
+        logits = self.call_model(batch)
+        return {"logits": logits, "scores": self.activate(logits[:, 0])}
+
     def from_ids(self, batch: Batch) -> Outputs:
         return {"scores": self.activate(self.call_in_parts(batch, tf.float32)[:, 0])}
 

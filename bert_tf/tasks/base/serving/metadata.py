@@ -33,6 +33,7 @@ ROW_OUTPUTS = {
     "zero_shot": {"entailment": 1},
     "tagger": {"probabilities": 3},
     "question_answering": {"start_logits": 2, "end_logits": 2},
+    "reranker": {"logits": 2, "scores": 1},
     "embeddings": {"embedding": 2},
     "encoder": {"sequence_output": 3},
 }

@@ -121,7 +121,7 @@ class BertTokenizer(tf.Module):
         patterns = [matcher.plain_pattern() for matcher in self.resources]
         self._added_patterns = [pattern for pattern in patterns if pattern]
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns the token ids.
 
@@ -134,7 +134,7 @@ class BertTokenizer(tf.Module):
         is_plain = self._is_plain(strings)
         return _in_two_ways(strings, is_plain, self._tokenize_plain, self._tokenize_any)[0]
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "strings")], autograph=False)
     def tokenize_with_offsets(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:

@@ -174,6 +174,7 @@ def pytest_collection_finish() -> None:
     # the time of a run.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)  # Tracing makes many objects that stay.
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -178,6 +178,7 @@ def test_wrong_flags(folder, tmp_path, changed, named):
     assert not (tmp_path / "run" / "run.flags").exists()
 
 
+@pytest.mark.slow
 def test_there_is_nothing_to_keep_the_choice_with(folder, run, tmp_path):
     given = {
         "do_eval": "true",

@@ -76,6 +76,7 @@ def test_answers_of_one_table(folder, own):
     assert re.search(r"48 rows, 7\.9 .* 10; 0 .*0\.0 %", printed)
 
 
+@pytest.mark.slow
 def test_results_and_reports_of_one_table(folder, own):
     path, printed = own
     true = [row["label"] for row in read_csv(folder / "dev.csv")]

@@ -252,6 +252,7 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path):
     assert not (folder / "refused").exists() or not list((folder / "refused").glob("model*"))
 
 
+@pytest.mark.slow
 def test_a_run_on_several_sets_resumes_to_the_same_bits(folder):
     files = f"{folder / 'triplets.csv'},{folder / 'scored.csv'}"
     given = {"train_file": files, "retrieval_loss": "triplet,cosent", "train_batch_size": 4}

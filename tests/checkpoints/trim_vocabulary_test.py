@@ -81,7 +81,8 @@ def convert(source: pathlib.Path, output: pathlib.Path, files: str, **flags) -> 
     return printed, read_checkpoint(output)
 
 
-@pytest.mark.parametrize("name", [pytest.param("uncased", marks=pytest.mark.slow), "cased"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["uncased", "cased"])
 def test_a_bert_of_hugging_face_answers_as_before(name, tmp_path):
     vocab = Vocab.read(golden_file("vocab", f"bert-base-{name}-vocab.txt"))
     made = make_model(vocab, name == "uncased", "pretrained")

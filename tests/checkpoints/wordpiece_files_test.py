@@ -84,7 +84,8 @@ def read_vocab_of(folder: pathlib.Path, as_transformers: bool) -> tuple[Vocab, b
     return found.vocab, bool(found.do_lower_case)
 
 
-@pytest.mark.parametrize("name", slow_unless("additional_special", GOLDENS))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GOLDENS)
 def test_golden_texts_as_transformers_reads_them(name):
     vocab, lower = read_vocab_of(golden_folder(name), as_transformers=True)
     tokenizer = WordPiece(vocab, lower)

@@ -94,7 +94,7 @@ def full_rows(ids: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("padding", ["left", "right"])
+@pytest.mark.parametrize("padding", [pytest.param("left", marks=pytest.mark.slow), "right"])
 def test_both_streams_are_the_golden_ones(model, golden, padding):
     inputs = ordered_inputs(golden)
     real = golden["in_attention_mask"] == 1

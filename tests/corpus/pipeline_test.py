@@ -240,6 +240,7 @@ def test_next_sentence_prediction_can_be_off(records):
         assert not collect(dataset)["next_sentence_weights"].any()
 
 
+@pytest.mark.slow
 def test_tensorflow_text_masking_can_be_chosen(records):
     pytest.importorskip("tensorflow_text")
     config = MaskingConfig(masking="tf_text", max_predictions_per_seq=P)

@@ -42,6 +42,7 @@ def test_answers_are_the_same(tmp_path: pathlib.Path, record_property, run: path
     check_roads(expected, load_all(run, model, tmp_path), ask, record_property)
 
 
+@pytest.mark.slow
 def test_masks_are_filled_by_load_as_by_the_model(tmp_path: pathlib.Path) -> None:
     """Rows with a query stream keep their padding."""
     folder = golden_file("families", "xlnet", "lm_head")

@@ -85,6 +85,7 @@ def test_texts_beyond_the_model_take_several_passes(embedder: SearchEmbedder) ->
     assert np.abs(alone - vectors[0]).max() > 1e-3  # The words that follow matter.
 
 
+@pytest.mark.slow
 def test_the_program_splits_and_deletes(tmp_path: pathlib.Path) -> None:
     rows = [
         {"_id": "a", "text": LONG},

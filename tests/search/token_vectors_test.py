@@ -71,6 +71,7 @@ def test_wrong_input_is_named(tmp_path):
         TokenIndex.load(tmp_path / "y.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.needs(data="fixtures/families/colbert")
 def test_late_interaction_scores_pairs_in_the_place_of_a_cross_encoder():
     folder = shared_data("fixtures", "families", "colbert", "stanford")

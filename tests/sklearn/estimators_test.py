@@ -161,6 +161,7 @@ class RecordingUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
+@pytest.mark.slow
 def test_pickles_hold_the_keras_file_and_no_other_class(fitted, tmp_path):
     unpickler = RecordingUnpickler(io.BytesIO(pickle.dumps(fitted)))
     unpickler.packages = set()

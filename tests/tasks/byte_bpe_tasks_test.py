@@ -15,6 +15,7 @@ from bert_tf.tasks.tagging.features import make_tag_rows
 from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 from tests.shared_data import golden_file, shared_data
+from tests.slow_variants import slow_unless
 from tests.tasks.padded_features import pad_features
 from tests.tiny_bpe import tiny_bpe_vocab
 
@@ -60,7 +61,7 @@ def test_choices_without_a_start_are_pairs():
 @pytest.mark.needs(data="squad")
 @pytest.mark.parametrize(
     "change",
-    [{}, pytest.param({"trim_offsets": False}, marks=pytest.mark.slow), {"add_prefix_space": True}],
+    slow_unless({}, [{}, {"trim_offsets": False}, {"add_prefix_space": True}]),
 )
 def test_answers_of_real_questions_are_the_fewest_pieces_that_hold_them(change):
     vocab = read_vocab(golden_file("vocab", "roberta-base", "vocab.json"))

@@ -12,7 +12,6 @@ from bert_tf.text.byte_bpe_graph import ByteBpeTokenizer
 from bert_tf.text.graph_tokenization import make_graph_tokenizer
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
-from tests.slow_variants import slow_unless
 from tests.text.bpe_vocab_test import small_vocab
 from tests.text.byte_bpe_test import (
     golden_rows,
@@ -41,7 +40,8 @@ def random_tokenizer(name: str) -> ByteBpeTokenizer:
     return roberta_tokenizer(name == "prefix")
 
 
-@pytest.mark.parametrize("name", slow_unless("prefix", ["plain", "prefix"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plain", "prefix"])
 def test_equals_golden_texts(name) -> None:
     rows = [row for row in golden_rows() if "pair" not in row]
     texts = [row["text"] for row in rows]

@@ -131,6 +131,7 @@ def test_equals_golden_texts(name) -> None:
         assert offsets == want["offsets"][1:-1], row["text"]
 
 
+@pytest.mark.slow
 def test_golden_pairs() -> None:
     rows = [row for row in golden_rows() if "pair" in row]
     assert len(rows) == 35

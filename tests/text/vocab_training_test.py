@@ -102,6 +102,7 @@ def test_head_equals_the_released_file() -> None:
     assert released[999] == "!"
 
 
+@pytest.mark.slow
 def test_more_rows_give_fewer_pieces() -> None:
     words = random_words(3000)
     sizes = []

@@ -319,7 +319,7 @@ def test_submission():
 @pytest.mark.parametrize(
     ("name", "folder", "counts"),
     [
-        ("sst-2", "SST-2", (67349, 872, 1821)),
+        pytest.param("sst-2", "SST-2", (67349, 872, 1821), marks=pytest.mark.slow),
         ("cola", "CoLA", (8551, 1043, 1063)),
         ("rte", "RTE", (2490, 277, 3000)),
         ("wnli", "WNLI", (635, 71, 146)),

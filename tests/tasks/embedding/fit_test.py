@@ -151,6 +151,7 @@ def trained(folder):  # noqa: F811
     return model, history.history
 
 
+@pytest.mark.slow
 def test_it_learns_and_reports_accuracy_and_validation(trained, folder):  # noqa: F811
     model, history = trained
     assert set(history) == {"loss", "accuracy", "val_loss", "val_accuracy"}

@@ -8,7 +8,6 @@ from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.fine_tune import WORDS, fine_tune, write_table
-from tests.slow_variants import slow_unless
 from tests.tiny_model import write_tiny_model
 
 # The spelling of the second text differs from that of train, but its tokens do not.
@@ -46,7 +45,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", slow_unless("classifier", CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_fit_names_how_many_validation_texts_it_trains_on(folder, caplog, name):
     kind, train, dev = CASES[name]
     options = {"new_head": True}

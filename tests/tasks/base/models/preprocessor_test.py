@@ -66,8 +66,9 @@ def test_equals_packing(length, lower):
     assert_same(mapped, pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.needs(data="glue/SST-2")
-@pytest.mark.parametrize("casing", ["uncased", pytest.param("cased", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("casing", ["uncased", "cased"])
 def test_equals_packing_on_real_text(casing):
     path, lower = golden_file("vocab", f"bert-base-{casing}-vocab.txt"), casing == "uncased"
     rows = shared_data("glue", "SST-2", "dev.tsv").read_text(encoding="utf8").splitlines()[1:301]

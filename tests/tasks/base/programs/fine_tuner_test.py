@@ -17,7 +17,6 @@ from bert_tf.tasks.base.programs.fine_tuner import FineTuner
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.reporting import Progress
 from tests.float_bounds import assert_close, close_to
-from tests.slow_variants import slow_unless
 from tests.training.toy_fine_tuning import LONGEST, NUM_ROWS, TINY, toy_rows, toy_task
 
 ONE_LAYER = ModelConfig.from_dict({**TINY.to_dict(), "num_hidden_layers": 1})
@@ -93,7 +92,8 @@ def calibration_error(confidence: np.ndarray, is_right: np.ndarray) -> float:
     return total
 
 
-@pytest.mark.parametrize("way", slow_unless("packed", WAYS))
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_classes_come_back_in_the_order_of_the_rows(way, tmp_path):
     tuner = make_tuner(tmp_path, "classes", **WAYS[way])
     outputs = tuner.predict(tuner.task.train_rows, BATCH)

@@ -57,7 +57,9 @@ class BertSplade(HeadOnEncoder):
         """The number of weights of a text, V."""
         return self.config.vocab_size
 
-    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+    def call(
+        self, inputs: dict[str, Tensor], training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Tensor:
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
         sequence = encoded["sequence_output"]  # [B, T, D]
         shape = ops.shape(sequence)
@@ -90,7 +92,7 @@ def check_head(checkpoint: "Checkpoint") -> None:
         )
 
 
-def splade_weights(rows: Tensor, input_mask: Tensor, table: Tensor, bias: Tensor) -> Any:
+def splade_weights(rows: Tensor, input_mask: Tensor, table: Tensor, bias: Tensor) -> Tensor:
     """Returns log(1 + max(0, the highest score of each vocabulary token in the text)).
 
     Neither the scores [B, T, V] nor their gradient are in memory as a whole: forward and backward
@@ -127,7 +129,7 @@ def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
     batch_size = tf.shape(rows)[1]
     vocab_size, width = table.shape
 
-    def add_block(index: Any, highest: Any, positions: Any) -> tuple[Any, Any, Any]:
+    def add_block(index: Tensor, highest: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         block = tf.reshape(rows[index], [-1, width])  # [B * BLOCK, E]
         scores = tf.cast(tf.matmul(block, table, transpose_b=True), tf.float32) + bias
         scores = tf.reshape(scores, [-1, BLOCK, vocab_size])
@@ -145,13 +147,16 @@ def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
         lambda index, *_: index < num_blocks, add_block, (tf.constant(0), highest, positions)
     )
 
-    def gradient(upstream: Any) -> tuple[Any, None, Any, Any]:
+    def gradient(upstream: Tensor) -> tuple[Tensor | None, ...]:
         # The derivative of log(1 + x). Tokens without a positive score match no position below.
         upstream = upstream / (1.0 + highest)
 
         def add_block(
-            index: Any, row_gradients: Any, table_gradient: Any, bias_gradient: Any
-        ) -> tuple[Any, ...]:
+            index: Tensor,
+            row_gradients: tf.TensorArray,
+            table_gradient: Tensor,
+            bias_gradient: Tensor,
+        ) -> tuple[Tensor, ...]:
             # The gradient of a maximum goes to the position that has it.
             block_positions = index * BLOCK + tf.range(BLOCK)
             is_highest = tf.equal(positions[:, None], block_positions[None, :, None])

@@ -19,6 +19,7 @@ from bert_tf.metrics.sparse import SparseIndex, SparseVectors
 from bert_tf.metrics.vectors import unit
 from bert_tf.network.losses import WeightedSum, accuracy, cross_entropy, weigh
 from bert_tf.network.soft_losses import EMBEDDING_DISTANCES
+from bert_tf.system.type_names import Outputs
 from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset, contrastive_batches
 from bert_tf.tasks.base.examples.mixed_batches import DATA_SET, MixedDataset
 from bert_tf.tasks.base.programs.rows_task import RowsTask
@@ -164,11 +165,11 @@ class EmbeddingTask(RowsTask):
         """Returns `batch_sums` for a batch that is computed in one part."""
         return self.batch_sums(outputs, batch)
 
-    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+    def predictions(self, batch: Batch, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the embedding of each row."""
         return {"embedding": outputs}
 
-    def metrics(self, examples: Any, outputs: Any) -> dict[str, float]:
+    def metrics(self, examples: Any, outputs: Outputs) -> dict[str, float]:
         """Returns ranking measures of a collection, or correlations for scored pairs."""
         if isinstance(examples, ScoredExamples):
             similarities_of_pairs = self.pair_similarities(examples.pairs, outputs)
@@ -189,7 +190,7 @@ class EmbeddingTask(RowsTask):
                     results[f"{name}_{measure}"] = value
         return results
 
-    def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
+    def pair_similarities(self, pairs: np.ndarray, outputs: Outputs) -> np.ndarray:
         """Returns the similarity of each pair of rows, float64 [E]."""
         vectors = np.stack(outputs["embedding"]).astype(np.float32)
         first = vectors[pairs[:, 0]]
@@ -197,7 +198,7 @@ class EmbeddingTask(RowsTask):
         return similarities(first, second, self.model.embedding.similarity)
 
     def nearest(
-        self, examples: RankingExamples, outputs: Any, depth: int
+        self, examples: RankingExamples, outputs: Outputs, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns scores and indices of documents, both [Q, depth], the nearest first."""
         vectors = np.stack(outputs["embedding"]).astype(np.float32)
@@ -208,7 +209,7 @@ class EmbeddingTask(RowsTask):
         )
         return top_k(queries, documents, depth)
 
-    def search(self, examples: RankingExamples, outputs: Any) -> dict[str, dict[str, float]]:
+    def search(self, examples: RankingExamples, outputs: Outputs) -> dict[str, dict[str, float]]:
         """Returns the nearest documents of each query with their scores."""
         names = list(examples.beir.documents)
         # One document more, because the query itself may be among the documents.
@@ -228,7 +229,7 @@ class EmbeddingTask(RowsTask):
 class SpladeTask(EmbeddingTask):
     """Trains and evaluates a `BertSplade`."""
 
-    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+    def predictions(self, batch: Batch, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the largest weights of each row, their tokens, and the number of weights."""
         # [B, V] for a whole evaluation would not fit in memory.
         most = min(MAX_TOKENS, outputs.shape[-1])
@@ -236,7 +237,7 @@ class SpladeTask(EmbeddingTask):
         counts = tf.math.count_nonzero(outputs, axis=1, dtype=tf.int32)  # [B]
         return {"weights": weights, "token_ids": token_ids, "count": counts}
 
-    def metrics(self, examples: Any, outputs: Any) -> dict[str, float]:
+    def metrics(self, examples: Any, outputs: Outputs) -> dict[str, float]:
         """Adds the mean number of tokens with a weight, for queries and for documents."""
         counts = np.array(outputs["count"])
         if cut := int((counts > MAX_TOKENS).sum()):
@@ -258,7 +259,7 @@ class SpladeTask(EmbeddingTask):
             metrics[f"pieces_per_{side}"] = float(counts[rows].mean())
         return metrics
 
-    def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
+    def pair_similarities(self, pairs: np.ndarray, outputs: Outputs) -> np.ndarray:
         """Returns the dot product of each pair of rows."""
         rows = _sparse_rows(outputs)
         products = []
@@ -270,7 +271,7 @@ class SpladeTask(EmbeddingTask):
         return np.array(products, np.float64)
 
     def nearest(
-        self, examples: RankingExamples, outputs: Any, depth: int
+        self, examples: RankingExamples, outputs: Outputs, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the scores and indices of the nearest documents, both [Q, depth]."""
         rows = _sparse_rows(outputs)
@@ -281,7 +282,7 @@ class SpladeTask(EmbeddingTask):
         return SparseIndex(documents).search(queries, depth)
 
 
-def _sparse_rows(outputs: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+def _sparse_rows(outputs: Outputs) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns the token ids, ascending, and the positive weights of each row."""
     rows = []
     for token_ids, weights in zip(outputs["token_ids"], outputs["weights"], strict=True):
@@ -319,11 +320,11 @@ class LateInteractionTask(EmbeddingTask):
         sizes["query/before"] = tf.stack([tf.ones_like(num_tokens), num_tokens], axis=1)
         return sizes
 
-    def predictions(self, batch: Batch, outputs: Any) -> dict[str, tf.Tensor]:
+    def predictions(self, batch: Batch, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the vectors of each row's tokens, in half of the memory."""
         return {"vectors": tf.cast(outputs, tf.float16)}
 
-    def pair_similarities(self, pairs: np.ndarray, outputs: Any) -> np.ndarray:
+    def pair_similarities(self, pairs: np.ndarray, outputs: Outputs) -> np.ndarray:
         """Returns the score of the second text of each pair with the first as query."""
         scores = []
         for first, second in pairs:
@@ -332,14 +333,14 @@ class LateInteractionTask(EmbeddingTask):
         return np.array(scores, np.float64)
 
     def nearest(
-        self, examples: RankingExamples, outputs: Any, depth: int
+        self, examples: RankingExamples, outputs: Outputs, depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the scores and indices of the nearest documents, both [Q, depth]."""
         queries = self._scoring(outputs, examples.query_rows)
         documents = TokenMatrix.of(self._scoring(outputs, examples.document_rows))
         return best_of_queries(maxsim(queries, documents, self.similarity), depth)
 
-    def _scoring(self, outputs: Any, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+    def _scoring(self, outputs: Outputs, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """Returns the vectors [t, D] of the tokens that score, for each of these rows."""
         vectors = [outputs["vectors"][row] for row in rows]
         return [one[one.any(axis=-1)] for one in vectors]
@@ -372,7 +373,7 @@ class DenoisingTask(EmbeddingTask):
         is_predicted = batch[f"{WHOLE}input_mask"][:, 1:]  # all except the first
         return {"loss": tf.reduce_sum(tf.cast(is_predicted, tf.float32))}
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Embeddings) -> dict[str, WeightedSum]:
         """Returns the sums of the tokens' cross-entropy and accuracy."""
         logits = outputs["logits"]  # [U, V]
         labels = outputs["labels"]  # [U]

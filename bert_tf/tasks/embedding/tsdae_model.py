@@ -32,7 +32,7 @@ from bert_tf.network.layer_norm import layer_norm
 from bert_tf.network.layout import PaddedBatch, find_layout
 from bert_tf.network.losses import WeightedSum, cross_entropy
 from bert_tf.network.positions import dense_layer
-from bert_tf.system.type_names import Batch, Tensor, TextColumn
+from bert_tf.system.type_names import Batch, Shape, Tensor, TextColumn
 from bert_tf.tasks.base.examples.columns import read_texts
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.embedding.contrastive_input import ContrastiveInput
@@ -52,7 +52,7 @@ class CausalPattern(AttentionPattern):
 
     uses_blocks = False  # A block attends to its neighbours on both sides.
 
-    def full_bias(self) -> Any:
+    def full_bias(self) -> Tensor:
         """Returns the bias of the attention scores, float32 [R, 1 or N, T, T]."""
         positions = ops.arange(self.length, dtype="int32")
         # The key (second axis) is after the query (first axis).
@@ -88,7 +88,7 @@ class VectorAttention(ConfiguredLayer):
         rate = self.config.hidden_dropout_prob
         self.dropout = Dropout(rate, salt, dtype=self.dtype_policy)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         self.value = self._dense("value")
         self.dense = self._dense("dense")
         self.layer_norm = layer_norm(self.config, self.dtype_policy)
@@ -104,7 +104,13 @@ class VectorAttention(ConfiguredLayer):
             self, config.hidden_size, config.initializer_range, name, use_bias=use_bias
         )
 
-    def call(self, inputs: Any, vectors: Any, layout: PaddedBatch, dropout_seed: Any = None) -> Any:
+    def call(
+        self,
+        inputs: Tensor,
+        vectors: Tensor,
+        layout: PaddedBatch,
+        dropout_seed: Tensor | None = None,
+    ) -> Tensor:
         # Computed once for each text, and then repeated for its tokens.
         context = self.dense(self.value(vectors))  # [B, D]
         context = layout.unpad(ops.repeat(context, layout.length, axis=0))  # [U, D]
@@ -168,7 +174,9 @@ class BertDenoiser(BertEmbedder):
             self.predictions = MaskedLMHead(config, name="predictions", dtype=self.dtype_policy)
             self.predictions.build()
 
-    def call(self, inputs: dict[str, Any], training: bool = False, dropout_seed: Any = None) -> Any:
+    def call(
+        self, inputs: dict[str, Tensor], training: bool = False, dropout_seed: Tensor | None = None
+    ) -> Tensor | dict[str, Tensor]:
         dropout_seed = self.bert.draw_dropout_seed(training, dropout_seed)
         vectors = super().call(inputs, training=training, dropout_seed=dropout_seed)
         if f"{WHOLE}input_word_ids" not in inputs:
@@ -203,11 +211,11 @@ class BertDenoiser(BertEmbedder):
 
     def reconstruct(
         self,
-        vectors: Any,
-        whole: dict[str, Any],
+        vectors: Tensor,
+        whole: Batch,
         training: bool = False,
-        dropout_seed: Any = None,
-    ) -> dict[str, Any]:
+        dropout_seed: Tensor | None = None,
+    ) -> dict[str, Tensor]:
         """Predicts each token of texts from the preceding tokens and the text's vector.
 
         Args:
@@ -256,11 +264,11 @@ class BertDenoiser(BertEmbedder):
         self,
         index: int,
         pattern: AttentionPattern,
-        dropout_seed: Any,
-        hidden: Any,
-        vectors: Any,
-        shared_terms: Any = None,
-    ) -> Any:
+        dropout_seed: Tensor | None,
+        hidden: Tensor,
+        vectors: Tensor,
+        shared_terms: Tensor | None = None,
+    ) -> Tensor:
         """Runs a layer of the encoder, with cross-attention between its two sublayers."""
         layer = self.bert.encoder_layers[index]
         cross = getattr(self, f"cross_{index}")

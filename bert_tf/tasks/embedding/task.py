@@ -373,7 +373,7 @@ class DenoisingTask(EmbeddingTask):
         is_predicted = batch[f"{WHOLE}input_mask"][:, 1:]  # all except the first
         return {"loss": tf.reduce_sum(tf.cast(is_predicted, tf.float32))}
 
-    def loss_and_metric_sums(self, batch: Batch, outputs: Embeddings) -> dict[str, WeightedSum]:
+    def loss_and_metric_sums(self, batch: Batch, outputs: Any) -> dict[str, WeightedSum]:
         """Returns the sums of the tokens' cross-entropy and accuracy."""
         logits = outputs["logits"]  # [U, V]
         labels = outputs["labels"]  # [U]

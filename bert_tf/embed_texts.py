@@ -18,15 +18,7 @@ from absl import flags, logging
 
 from bert_tf.config import DataConfig, config_flags
 from bert_tf.config.given_flags import check_given, check_needs
-from bert_tf.search.bulk import (
-    Job,
-    batches,
-    check_ids,
-    embed_shard,
-    log_text_counts,
-    make_job,
-    read_file,
-)
+from bert_tf.search import bulk
 from bert_tf.search.index_flags import define_index_flags, index_options
 from bert_tf.search.runners import RUNNERS, run
 from bert_tf.system.checksums import file_crc
@@ -81,7 +73,7 @@ def main(_: list[str]) -> None:
 
     if QDRANT.value:
         open_qdrant(QDRANT.value, COLLECTION.value).close()  # Fail now instead of after embedding.
-    job, similarity = make_job(
+    job, similarity = bulk.make_job(
         FLAGS.input_file,
         FLAGS.init_checkpoint,
         FLAGS.output_dir,
@@ -108,26 +100,26 @@ def main(_: list[str]) -> None:
         if QDRANT.value:
             # Each job has its own collection; the old one is searched until the new is complete.
             version = f"{file_crc(folder / 'job.json')}-{similarity}"
-            embedded = batches(job, list(counts), FLAGS.keep_texts)
+            embedded = bulk.batches(job, list(counts), FLAGS.keep_texts)
             count = write_qdrant(QDRANT.value, COLLECTION.value, version, embedded, similarity)
             logging.info("%s: %d points in %s.", QDRANT.value, count, COLLECTION.value)
 
 
-def run_step(step: Any, job: Job, keys: Sequence[Any]) -> Iterator[Any]:
+def run_step(step: Any, job: bulk.Job, keys: Sequence[Any]) -> Iterator[Any]:
     options = {"beam": BEAM.value, "spark": SPARK.value}.get(RUNNER.value, "")
     return run(RUNNER.value, step, job, keys, FLAGS.num_workers, options)
 
 
-def read(job: Job) -> dict[str, int]:
+def read(job: bulk.Job) -> dict[str, int]:
     """Reads the remaining input files; returns the number of documents in each shard."""
     start = time.monotonic()
-    for _ in run_step(read_file, job, range(len(job.inputs))):
+    for _ in run_step(bulk.read_file, job, range(len(job.inputs))):
         pass
     counts = job.shards()
     total = sum(counts.values())
     if not total:
         raise ValueError(f"--input_file={FLAGS.input_file} has no documents.")
-    check_ids(job, list(counts))
+    bulk.check_ids(job, list(counts))
     logging.info(
         "%d documents of %d files in %d shards, read in %.0f s.",
         total,
@@ -138,7 +130,7 @@ def read(job: Job) -> dict[str, int]:
     return counts
 
 
-def embed(job: Job, counts: dict[str, int]) -> None:
+def embed(job: bulk.Job, counts: dict[str, int]) -> None:
     """Embeds the shards without vectors."""
     # Damaged vectors are embedded again as well, but only reading them would show that.
     todo = sum(count for name, count in counts.items() if not job.vectors(name).exists())
@@ -146,17 +138,17 @@ def embed(job: Job, counts: dict[str, int]) -> None:
     start = time.monotonic()
     progress = Progress("embedding", total=todo, unit="texts")
     # Beam returns no counts, and Spark returns all at the end.
-    for count in run_step(embed_shard, job, list(counts)):
+    for count in run_step(bulk.embed_shard, job, list(counts)):
         progress.add(int(count))
     # Counted on the disk, because Beam returns no results.
     if lost := [name for name in counts if not job.vectors(name).exists()]:
         raise OSError(f"{job.vectors(lost[0])} is missing; run the same command again.")
-    log_text_counts(job, list(counts))
+    bulk.log_text_counts(job, list(counts))
     seconds = time.monotonic() - start
     logging.info("%s: %d texts in %.0f s (%.1f/s).", job.folder, todo, seconds, todo / seconds)
 
 
-def check_index(job: Job) -> bool:
+def check_index(job: bulk.Job) -> bool:
     """Returns whether this job has already written the index, with the same flags.
 
     Raises:
@@ -200,13 +192,13 @@ def index_values() -> dict[str, Any]:
     }
 
 
-def index_record(job: Job) -> pathlib.Path:
+def index_record(job: bulk.Job) -> pathlib.Path:
     """Returns the record of the index that a job writes; it is written before the index."""
     digest = hashlib.sha256(str(index_folder()).encode()).hexdigest()
     return pathlib.Path(job.folder, f".index-{digest[:12]}.json")
 
 
-def write_index(job: Job, names: list[str], similarity: str) -> None:
+def write_index(job: bulk.Job, names: list[str], similarity: str) -> None:
     """Writes the shards into an index."""
     from bert_tf.search.index import build_index
 
@@ -215,7 +207,7 @@ def write_index(job: Job, names: list[str], similarity: str) -> None:
     write_json(index_record(job), index_values())
     manifest = build_index(
         folder,
-        batches(job, names, FLAGS.keep_texts),
+        bulk.batches(job, names, FLAGS.keep_texts),
         **index_options(),
         model=job.model,
         source=job.source,

@@ -22,12 +22,8 @@ from bert_tf.config.fine_tuning_config import ClassifierConfig
 from bert_tf.config.rules import check_rules
 from bert_tf.inference.loading import load
 from bert_tf.tasks.base.programs.program import Configs, define_flags, run
+from bert_tf.tasks.classification import inputs
 from bert_tf.tasks.classification.flag_rules import CLASSIFIER_RULES
-from bert_tf.tasks.classification.inputs import (
-    LabelledTexts,
-    check_few_shot_labels,
-    read_unlabelled,
-)
 from bert_tf.tasks.classification.sources import find_files, reads_glue
 from bert_tf.tasks.classification.zero_shot_program import ZeroShotConfig, ZeroShotRun
 
@@ -37,11 +33,11 @@ config_flags.define_flags(ZeroShotConfig)
 
 def execute(configs: Configs, files: dict[str, str]) -> int:
     check_rules(CLASSIFIER_RULES, configs)
-    texts = LabelledTexts(configs, files, reads_glue(configs))
+    texts = inputs.LabelledTexts(configs, files, reads_glue(configs))
     texts.check()  # Before TensorFlow is loaded.
     if configs.task.few_shot:
-        check_few_shot_labels(texts)
-        unlabelled = read_unlabelled(configs)
+        inputs.check_few_shot_labels(texts)
+        unlabelled = inputs.read_unlabelled(configs)
         from bert_tf.tasks.classification.few_shot_program import run_few_shot
 
         return run_few_shot(configs, files, texts, unlabelled)

@@ -16,12 +16,8 @@ is max_seq_length of the Transformer, or model_max_length in tokenizer_config.js
 
 import pathlib
 
+from bert_tf.checkpoints import sentence_modules
 from bert_tf.checkpoints.run_record import recorded
-from bert_tf.checkpoints.sentence_modules import (
-    is_sentence_transformers,
-    read_modules,
-    transformer_length,
-)
 from bert_tf.checkpoints.sentence_transformers import CONFIG
 from bert_tf.checkpoints.tokenizer_files import model_max_length
 from bert_tf.system.files import json_field, read_optional_json
@@ -62,8 +58,8 @@ def stated_length(folder: pathlib.Path) -> int:
     """Returns the maximum length of a pair that a folder or a run states, else MOST_TOKENS."""
     if own := recorded(str(folder), "max_seq_length"):
         return int(own)
-    if is_sentence_transformers(folder):
-        length = transformer_length(read_modules(folder)[0])
+    if sentence_modules.is_sentence_transformers(folder):
+        length = sentence_modules.transformer_length(sentence_modules.read_modules(folder)[0])
     else:
         length = model_max_length(folder)
     if length is None:

@@ -20,6 +20,7 @@ import dataclasses
 import pathlib
 from collections.abc import Callable
 
+from bert_tf.checkpoints import late_interaction
 from bert_tf.checkpoints.archives import ARCHIVES, unpacked
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint
 from bert_tf.checkpoints.cross_encoder_settings import stated_activation
@@ -40,12 +41,6 @@ from bert_tf.checkpoints.keras_hub import (
     is_keras_hub,
     read_keras_hub,
     write_keras_hub,
-)
-from bert_tf.checkpoints.late_interaction import (
-    is_stanford,
-    read_stanford,
-    write_pylate,
-    write_stanford,
 )
 from bert_tf.checkpoints.model_garden import is_model_garden, read_model_garden
 from bert_tf.checkpoints.run_record import check_seeds, input_settings, write_inputs
@@ -82,8 +77,8 @@ WRITERS: dict[str, Callable[[Checkpoint, pathlib.Path], None]] = {
     "sentence_transformers": _write_modules,
     "model2vec": write_model2vec,
     "keras_hub": write_keras_hub,
-    "pylate": write_pylate,
-    "stanford": write_stanford,
+    "pylate": late_interaction.write_pylate,
+    "stanford": late_interaction.write_stanford,
 }
 EXPECTED = (
     "a run directory or checkpoint of bert_tf; google-research/bert's bert_model.ckpt.* with "
@@ -174,7 +169,7 @@ def _read_files(
         is_static_folder: read_static,
         is_sentence_transformers: read_sentence_transformers,
         is_keras_hub: read_keras_hub,
-        is_stanford: read_stanford,
+        late_interaction.is_stanford: late_interaction.read_stanford,
         is_huggingface: read_huggingface,
     }
     for is_theirs, read in readers.items():

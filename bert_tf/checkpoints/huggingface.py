@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.checkpoints import lora, tokenizer_files
 from bert_tf.checkpoints.checkpoint import (
     HEADS,
     LABEL_HEADS,
@@ -25,19 +26,6 @@ from bert_tf.checkpoints.checkpoint import (
 from bert_tf.checkpoints.embedding import read_embedding
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.families.family import Family, architectures, expect
-from bert_tf.checkpoints.lora import (
-    ADAPTER_FILES,
-    LoraAdapter,
-    find_base,
-    is_adapter,
-    merge_adapter,
-    read_adapter,
-)
-from bert_tf.checkpoints.tokenizer_files import (
-    model_max_length,
-    read_tokenizer,
-    truncates_beginning,
-)
 from bert_tf.checkpoints.weight_files import WEIGHT_FILES, read_weights
 from bert_tf.checkpoints.weight_names import from_file_names
 from bert_tf.config import ModelConfig
@@ -68,11 +56,11 @@ def is_huggingface(path: pathlib.Path) -> bool:
     """True for a folder with a config.json and weights, an adapter, or such a file of weights."""
     folder = _folder(path)
     has_weights = any((folder / name).exists() for name in WEIGHT_FILES)
-    return is_adapter(folder) or (has_weights and (folder / "config.json").exists())
+    return lora.is_adapter(folder) or (has_weights and (folder / "config.json").exists())
 
 
 def _folder(path: pathlib.Path) -> pathlib.Path:
-    return path.parent if path.name in (*WEIGHT_FILES, *ADAPTER_FILES) else path
+    return path.parent if path.name in (*WEIGHT_FILES, *lora.ADAPTER_FILES) else path
 
 
 def read_huggingface(
@@ -89,8 +77,8 @@ def read_huggingface(
       ValueError: if its family is unknown, or its files contradict each other.
     """
     folder = _folder(path)
-    if is_adapter(folder):
-        return _read_adapted(read_adapter(folder), base_model, as_transformers)
+    if lora.is_adapter(folder):
+        return _read_adapted(lora.read_adapter(folder), base_model, as_transformers)
     if base_model:
         raise ValueError(f"{folder} is not an adapter; leave --base_model={base_model} out.")
     values, family, config = read_config(folder)
@@ -110,11 +98,11 @@ def read_config(folder: pathlib.Path) -> tuple[dict[str, Any], Family, ModelConf
     return values, family, config
 
 
-def _read_adapted(adapter: LoraAdapter, base_model: str, as_transformers: bool) -> Checkpoint:
+def _read_adapted(adapter: lora.LoraAdapter, base_model: str, as_transformers: bool) -> Checkpoint:
     """Reads the base of an adapter, with the adapter merged into its weights."""
-    base = find_base(adapter, base_model)
-    if is_adapter(base) or not is_huggingface(base):
-        kind = "itself an adapter" if is_adapter(base) else "no Hugging Face folder"
+    base = lora.find_base(adapter, base_model)
+    if lora.is_adapter(base) or not is_huggingface(base):
+        kind = "itself an adapter" if lora.is_adapter(base) else "no Hugging Face folder"
         raise ValueError(
             f"{adapter.folder} is an adapter of {base}, which is {kind}; expected a folder with "
             "config.json and model.safetensors."
@@ -124,7 +112,7 @@ def _read_adapted(adapter: LoraAdapter, base_model: str, as_transformers: bool) 
     prefix = family.prefix
     is_bare = not any(name.startswith(prefix) for name in base_weights)
     base_weights = _untie(base_weights, family, prefix if is_bare else "", base)
-    file_weights = merge_adapter(adapter, base_weights, base, prefix)
+    file_weights = lora.merge_adapter(adapter, base_weights, base, prefix)
     notes.append(
         f"A LoRA adapter of {len(adapter.matrices)} weights was merged into those of {base}."
     )
@@ -192,7 +180,7 @@ def from_names(
         notes += (f"Left out, as a {family.title} {purpose} does not use them: {', '.join(idle)}.",)
     weights, unused = _take_weights(family, config, purpose, prefix, file_weights, folder)
     num_rows = table_rows(weights, config)
-    tokenizer = read_tokenizer(folder, num_rows, as_transformers=as_transformers)
+    tokenizer = tokenizer_files.read_tokenizer(folder, num_rows, as_transformers=as_transformers)
     has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
     return Checkpoint(
         source=source or str(folder),
@@ -268,11 +256,11 @@ def _input_settings(
     Only classifiers of bert_tf cut the beginning; for another model that is an error.
     """
     settings = {}
-    length = model_max_length(folder)
+    length = tokenizer_files.model_max_length(folder)
     # The usual case, a limit that is that of the model, needs no record.
     if length is not None and length < min(config.longest_row, config.max_position_embeddings):
         settings["max_seq_length"] = str(length)
-    if truncates_beginning(folder):
+    if tokenizer_files.truncates_beginning(folder):
         if purpose != "classifier" or num_labels(weights) < 2:
             raise ValueError(
                 f"{folder}: truncation_side is left, but bert_tf cuts the beginning of long texts "

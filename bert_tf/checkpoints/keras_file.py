@@ -8,14 +8,8 @@ from typing import Any
 
 import keras
 
+from bert_tf.checkpoints import keras_archive
 from bert_tf.checkpoints.checkpoint import Checkpoint, encoder_shapes
-from bert_tf.checkpoints.keras_archive import (
-    SavedObject,
-    read_config,
-    read_settings,
-    read_tokenizer,
-    saved_objects,
-)
 from bert_tf.config import ModelConfig
 from bert_tf.system.bounded_files import open_zip
 from bert_tf.system.nested_layers import nested_layers
@@ -30,7 +24,7 @@ def read_keras_file(path: pathlib.Path, electra_network: str = "") -> Checkpoint
     Raises:
       ValueError: if it cannot be read, or holds no model of this package.
     """
-    values = read_config(path)  # Names a missing or damaged file before Keras does.
+    values = keras_archive.read_config(path)  # Names a missing or damaged file before Keras does.
     _check_sizes(path, values)
     try:
         model = keras.models.load_model(path, compile=False)
@@ -48,9 +42,9 @@ def read_keras_file(path: pathlib.Path, electra_network: str = "") -> Checkpoint
         found.to_checkpoint(electra_network),
         source=str(path),
         form="keras",
-        settings=read_settings(path),
+        settings=keras_archive.read_settings(path),
     )
-    if tokenizer := read_tokenizer(path):
+    if tokenizer := keras_archive.read_tokenizer(path):
         vocab, do_lower_case = tokenizer
         # A preprocessor may have another casing than the encoder's configuration.
         config = dataclasses.replace(checkpoint.config, do_lower_case=do_lower_case)
@@ -65,7 +59,7 @@ def _check_sizes(path: pathlib.Path, values: dict[str, Any]) -> None:
         if WEIGHTS_NAME not in archive.namelist():
             return  # Keras says so.
         size = archive.getinfo(WEIGHTS_NAME).file_size
-    for saved in saved_objects(values):
+    for saved in keras_archive.saved_objects(values):
         numbers = _count_numbers(saved)
         if numbers > size:
             raise ValueError(
@@ -74,7 +68,7 @@ def _check_sizes(path: pathlib.Path, values: dict[str, Any]) -> None:
             )
 
 
-def _count_numbers(saved: SavedObject) -> int:
+def _count_numbers(saved: keras_archive.SavedObject) -> int:
     """Returns how many numbers the encoder and the labels of a saved class have, at least."""
     fields = saved.arguments.get("config")
     with contextlib.suppress(TypeError, ValueError):  # Keras names the object that it cannot make.

@@ -15,6 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from bert_tf.checkpoints import google, tokenizer_files
 from bert_tf.checkpoints.checkpoint import (
     HEADS,
     Checkpoint,
@@ -28,23 +29,8 @@ from bert_tf.checkpoints.checkpoint import (
 from bert_tf.checkpoints.embedding import read_embedding, write_embedding
 from bert_tf.checkpoints.families.electra import ELECTRA
 from bert_tf.checkpoints.families.family import with_file_keys
-from bert_tf.checkpoints.google import (
-    CONFIG_NAME,
-    check_rules,
-    google_refusal,
-    is_electra,
-    read_problem_type,
-    write_labels,
-    write_problem_type,
-)
 from bert_tf.checkpoints.hdf5 import read_h5
 from bert_tf.checkpoints.run_identity import read_labels
-from bert_tf.checkpoints.tokenizer_files import (
-    KERAS_HUB_SIZES,
-    KERAS_HUB_VOCAB,
-    keras_hub_class,
-    read_keras_hub_tokenizer,
-)
 from bert_tf.checkpoints.weight_names import (
     Row,
     from_file_names,
@@ -134,7 +120,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         return _read_weights_file(path)
     config_file = path / "config.json"
     values = read_json(config_file)
-    class_name = keras_hub_class(values, config_file)
+    class_name = tokenizer_files.keras_hub_class(values, config_file)
     of_electra = class_name == "ElectraBackbone"
     notes = [ELECTRA_NOTE] if of_electra else []
     fields = json_field(values, "config", dict, config_file) or {}
@@ -149,15 +135,17 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         weights = without_pooler(weights)
     vocab = None
     stated = None
-    if (path / KERAS_HUB_VOCAB).exists():
+    if (path / tokenizer_files.KERAS_HUB_VOCAB).exists():
         num_rows = table_rows(weights, config)
-        tokenizer = read_keras_hub_tokenizer(path, num_rows)
+        tokenizer = tokenizer_files.read_keras_hub_tokenizer(path, num_rows)
         vocab = tokenizer.vocab
         stated = tokenizer.stated
         notes += tokenizer.notes
         config = tokenizer.applied_to(config, str(path))
-    if (path / CONFIG_NAME).exists():  # Written by bert_tf, with fields that keras-hub lacks.
-        config = ModelConfig.read(path / CONFIG_NAME)
+    if (
+        path / google.CONFIG_NAME
+    ).exists():  # Written by bert_tf, with fields that keras-hub lacks.
+        config = ModelConfig.read(path / google.CONFIG_NAME)
         stated = config.do_lower_case
     return Checkpoint(
         source=str(path),
@@ -171,7 +159,7 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         notes=tuple(notes),
         family=ELECTRA.title if of_electra else "BERT",
         embedding=read_embedding(path),
-        problem_type=read_problem_type(path, weights),
+        problem_type=google.read_problem_type(path, weights),
     )
 
 
@@ -196,7 +184,7 @@ def _read_config(values: dict[str, Any], path: pathlib.Path, class_name: str) ->
     """Returns the configuration; keras-hub has one dropout rate instead of two."""
     of_electra = class_name == "ElectraBackbone"
     names = {
-        KERAS_HUB_SIZES[class_name]: "vocab_size",
+        tokenizer_files.KERAS_HUB_SIZES[class_name]: "vocab_size",
         "num_layers": "num_hidden_layers",
         "num_heads": "num_attention_heads",
         "hidden_dim": "hidden_size",
@@ -287,13 +275,13 @@ def _read_weights_file(path: pathlib.Path) -> Checkpoint:
 
 def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
     """Writes a preset with keras-hub's code, and additional files for the fields it lacks."""
-    check_rules(checkpoint, "keras_hub")
+    google.check_rules(checkpoint, "keras_hub")
     config = checkpoint.config
-    if is_electra(checkpoint):
+    if google.is_electra(checkpoint):
         kept = ("bert/embeddings", "bert/encoder/")
         weights = with_prefix(checkpoint.weights, kept)
         checkpoint = dataclasses.replace(checkpoint, weights=weights, family=ELECTRA.title)
-    elif reason := google_refusal(checkpoint):
+    elif reason := google.google_refusal(checkpoint):
         raise ValueError(f"keras_hub cannot hold this model: {reason}. Write it as bert_tf.")
     if not config.hidden_act.startswith("gelu_"):
         raise ValueError(f"keras-hub has no model with hidden_act {config.hidden_act}.")
@@ -315,10 +303,10 @@ def write_keras_hub(checkpoint: Checkpoint, folder: pathlib.Path) -> None:
         rows = keras_hub_rows(0, "backbone/layers", "layers")
         rows = [row for row in rows if not row.file_name.startswith("backbone/")]
         _fill(folder / TASK_FILE, to_file_names(rows, checkpoint.weights))
-    (folder / CONFIG_NAME).write_text(config.to_json(), encoding="utf8")
+    (folder / google.CONFIG_NAME).write_text(config.to_json(), encoding="utf8")
     if "classifier" in checkpoint.heads:
-        write_labels(folder, checkpoint.labels)
-        write_problem_type(folder, checkpoint.problem_type)
+        google.write_labels(folder, checkpoint.labels)
+        google.write_problem_type(folder, checkpoint.problem_type)
     if checkpoint.embedding:
         write_embedding(folder, checkpoint.embedding)
 

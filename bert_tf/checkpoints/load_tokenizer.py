@@ -4,19 +4,13 @@ import os
 import pathlib
 import typing
 
+from bert_tf.checkpoints import tokenizer_files
 from bert_tf.checkpoints.casing import check_casing
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.checkpoints.keras_archive import read_tokenizer as read_keras_tokenizer
 from bert_tf.checkpoints.run_identity import check_files
 from bert_tf.checkpoints.sentence_modules import is_sentence_transformers
-from bert_tf.checkpoints.tokenizer_files import (
-    KERAS_HUB_SIZES,
-    KERAS_HUB_VOCAB,
-    keras_hub_class,
-    read_keras_hub_tokenizer,
-    read_tokenizer,
-)
 from bert_tf.system.files import json_field, read_json
 from bert_tf.text.kinds import VOCABULARY_FILES
 from bert_tf.text.text_tokenizer import TextTokenizer
@@ -50,7 +44,7 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
         check_files(path)
     if (path / "assets.extra").is_dir():
         path = path / "assets.extra"
-    if (path / KERAS_HUB_VOCAB).is_file():
+    if (path / tokenizer_files.KERAS_HUB_VOCAB).is_file():
         return _load_keras_hub_tokenizer(path)
     for name in CONFIGURATIONS:
         if (path / name).is_file():
@@ -61,10 +55,12 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
                     f"{path / name} has no vocab_size; expected the configuration of a model."
                 )
             stated = json_field(values, "do_lower_case", bool, path / name)
-            found = read_tokenizer(path, size, stated, is_sentence_transformers(path))
+            found = tokenizer_files.read_tokenizer(
+                path, size, stated, is_sentence_transformers(path)
+            )
             if found.vocab is not None:
                 return TextTokenizer(found.vocab, bool(found.do_lower_case))
-    if path.is_dir() and (found := read_tokenizer(path, None)).vocab is not None:
+    if path.is_dir() and (found := tokenizer_files.read_tokenizer(path, None)).vocab is not None:
         return TextTokenizer(found.vocab, bool(found.do_lower_case))
     if not path.is_file():
         names = ", ".join(VOCABULARY_FILES)
@@ -76,9 +72,9 @@ def load_tokenizer(path: str | os.PathLike) -> TextTokenizer:
 def _load_keras_hub_tokenizer(folder: pathlib.Path) -> TextTokenizer:
     file = folder / "config.json"
     values = read_json(file)
-    key = KERAS_HUB_SIZES[keras_hub_class(values, file)]
+    key = tokenizer_files.KERAS_HUB_SIZES[tokenizer_files.keras_hub_class(values, file)]
     size = json_field(json_field(values, "config", dict, file) or {}, key, int, file)
     if size is None:
         raise ValueError(f"{file} has no {key}; expected that of a keras-hub preset.")
-    found = read_keras_hub_tokenizer(folder, size)
+    found = tokenizer_files.read_keras_hub_tokenizer(folder, size)
     return TextTokenizer(typing.cast(Vocab, found.vocab), bool(found.do_lower_case))

@@ -22,15 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.checkpoints import huggingface_writing
 from bert_tf.checkpoints.checkpoint import HEADS, Checkpoint, Weights
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.checkpoints.families.family import expect
 from bert_tf.checkpoints.huggingface import read_huggingface, stated_labels
-from bert_tf.checkpoints.huggingface_writing import (
-    encoder_alone,
-    family_and_heads,
-    write_huggingface,
-)
 from bert_tf.checkpoints.late_interaction import (
     MULTI_VECTOR,
     PYLATE,
@@ -265,7 +261,7 @@ def write_sentence_transformers(checkpoint: Checkpoint, folder: pathlib.Path) ->
     if embedding is not None and embedding.tokens is not None:
         write_multi_vector(checkpoint, folder)
         return
-    write_huggingface(encoder_alone(checkpoint), folder)
+    huggingface_writing.write_huggingface(huggingface_writing.encoder_alone(checkpoint), folder)
     if embedding is not None:
         pooling = _pooling_values(embedding.pooling, size, embedding.include_prompt)
         steps = embedding.steps(size)
@@ -288,7 +284,7 @@ def is_modular(checkpoint: Checkpoint) -> bool:
     if "classifier" not in checkpoint.heads or not pools or checkpoint.is_multiple_choice:
         return False
     try:
-        family_and_heads(checkpoint)
+        huggingface_writing.family_and_heads(checkpoint)
     except ValueError:
         return True
     return False

@@ -5,12 +5,8 @@ import re
 
 import numpy as np
 
+from bert_tf.checkpoints import tokenizer_settings
 from bert_tf.checkpoints.found_tokenizer import FoundTokenizer, fill_up
-from bert_tf.checkpoints.tokenizer_settings import (
-    check_special_tokens,
-    check_steps,
-    with_stated_tokens,
-)
 from bert_tf.checkpoints.wordpiece_layouts import tokenizer_class
 from bert_tf.system.files import read_json, read_optional_json
 from bert_tf.text.sentencepiece_model import MODEL_FILES, has_layout, read_model
@@ -61,9 +57,9 @@ def read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> FoundToken
         _check_same_tokens(vocabs[TOKENIZER_FILE], vocabs[models[0]], folder / models[0])
     vocab = next(iter(vocabs.values()))
     if TOKENIZER_FILE in vocabs:
-        vocab = with_stated_tokens(folder, vocab)
-    check_special_tokens(folder, vocab)
-    check_steps(folder, vocab, name)
+        vocab = tokenizer_settings.with_stated_tokens(folder, vocab)
+    tokenizer_settings.check_special_tokens(folder, vocab)
+    tokenizer_settings.check_steps(folder, vocab, name)
     filled, notes = fill_up(vocab, num_rows, str(folder))
     return FoundTokenizer(filled, False, False, notes)
 

@@ -17,14 +17,9 @@ from bert_tf.checkpoints.sentencepiece_files import read_sentencepiece
 from bert_tf.checkpoints.tokenizer_writing import wordpiece_json
 from bert_tf.checkpoints.wordpiece_reading import read_wordpiece
 from bert_tf.system.files import json_field, write_json
+from bert_tf.text import tokenizer_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.tokenization import AnyVocab
-from bert_tf.text.tokenizer_json import (
-    TOKENIZER_FILE,
-    added_token_values,
-    naming_file,
-    template_processing,
-)
 from bert_tf.text.vocab import BYTE_BPE, ROLES, WORDPIECE
 from bert_tf.text.wordpiece_options import WordPieceOptions
 
@@ -39,7 +34,7 @@ def tokenizer_of(content: dict[str, Any], folder: pathlib.Path) -> FoundTokenize
     Raises:
       ValueError: naming the file in `folder`, if it is of a kind that bert_tf does not have.
     """
-    with naming_file(folder / TOKENIZER_FILE):
+    with tokenizer_json.naming_file(folder / tokenizer_json.TOKENIZER_FILE):
         roles = _add_own_tokens(content)
     layout = WordPieceOptions(
         special_tokens=tuple(roles[role] for role in ROLES), reads_special_tokens=True
@@ -47,7 +42,7 @@ def tokenizer_of(content: dict[str, Any], folder: pathlib.Path) -> FoundTokenize
     # The readers of tokenizers read folders.
     with tempfile.TemporaryDirectory() as temporary:
         copy = pathlib.Path(temporary)
-        write_json(copy / TOKENIZER_FILE, content)
+        write_json(copy / tokenizer_json.TOKENIZER_FILE, content)
         names = {f"{role}_token": token for role, token in roles.items()}
         write_json(copy / "special_tokens_map.json", names)
         try:
@@ -85,9 +80,9 @@ def _add_own_tokens(content: dict[str, Any]) -> dict[str, str]:
     if kind != "Unigram":
         model["vocab"] |= {token: ids[token] for token in own}
     special = [AddedToken(token) for token in roles.values() if token not in known]
-    content["added_tokens"] = [*added, *added_token_values(special, ids)]
+    content["added_tokens"] = [*added, *tokenizer_json.added_token_values(special, ids)]
     cls, sep = roles["cls"], roles["sep"]
-    content["post_processor"] = template_processing((cls, ids[cls]), (sep, ids[sep]))
+    content["post_processor"] = tokenizer_json.template_processing((cls, ids[cls]), (sep, ids[sep]))
     # Lengths are those of the embedder, and padding has no effect on a text's own tokens.
     content["truncation"] = None
     content["padding"] = None

@@ -12,19 +12,10 @@ import pathlib
 import re
 from typing import Any
 
+from bert_tf.checkpoints import wordpiece_files
 from bert_tf.checkpoints.casing import check_casing
 from bert_tf.checkpoints.found_tokenizer import FoundTokenizer, fill_up
 from bert_tf.checkpoints.tokenizer_settings import check_named_tokens
-from bert_tf.checkpoints.wordpiece_files import (
-    StatedRules,
-    added_token,
-    make_options,
-    rules_in_config,
-    rules_in_tokenizer_json,
-    with_added_tokens,
-    without_flags,
-    without_usual_limit,
-)
 from bert_tf.checkpoints.wordpiece_layouts import check_post_processor, read_layout, special_names
 from bert_tf.system.files import json_field, read_json
 from bert_tf.text.added_tokens import AddedToken
@@ -53,7 +44,7 @@ class _WordPieceFiles:
 
     vocabs: dict[str, Vocab] = dataclasses.field(default_factory=dict)
     casings: dict[str, bool] = dataclasses.field(default_factory=dict)
-    rules: dict[str, StatedRules] = dataclasses.field(default_factory=dict)
+    rules: dict[str, wordpiece_files.StatedRules] = dataclasses.field(default_factory=dict)
     added: dict[str, int] = dataclasses.field(default_factory=dict)
     flags: dict[str, AddedToken] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -77,7 +68,7 @@ class _WordPieceFiles:
         tokens = []
         only_added = []
         for content in self.added:
-            tokens.append(self.flags.get(content, without_flags(content, layout)))
+            tokens.append(self.flags.get(content, wordpiece_files.without_flags(content, layout)))
             if content not in base.ids:
                 only_added.append(content)
         return tokens, only_added
@@ -93,7 +84,7 @@ def _read_wordpiece_files(folder: pathlib.Path, layout: WordPieceOptions) -> _Wo
         _refuse_other_tokenizers(values, path, layout)
         found, files.flags = _added_in_config(values, path)
         _merge_added(files.added, found, path)
-        files.rules[path.name] = rules_in_config(values, path)
+        files.rules[path.name] = wordpiece_files.rules_in_config(values, path)
         if values.get("never_split"):
             files.notes = (
                 f"never_split is {values['never_split']!r:.100}: these words are split like others,"
@@ -155,18 +146,18 @@ def _with_options(
     layout = base.options
     stated = next(iter(files.casings.values()), None)
     # Which tokens show the casing depends on the rules for accents, and those on the casing.
-    options = make_options(files.rules, stated is not False, str(folder), layout)
+    options = wordpiece_files.make_options(files.rules, stated is not False, str(folder), layout)
     lower = check_casing(dataclasses.replace(base, options=options), stated, str(folder))
-    options = make_options(files.rules, lower, str(folder), layout)
+    options = wordpiece_files.make_options(files.rules, lower, str(folder), layout)
     reads_special_tokens = as_transformers or layout.reads_special_tokens
     options = dataclasses.replace(options, reads_special_tokens=reads_special_tokens)
     # Without a table: the most rows that these tokens need if their ids leave no gaps.
     most = len(base) + len(files.added) if num_rows is None else num_rows
     vocab = _with_added(base, files.added, most, str(folder))
     tokens, only_added = files.added_tokens(base, layout)
-    options = with_added_tokens(options, tokens, only_added)
+    options = wordpiece_files.with_added_tokens(options, tokens, only_added)
     if not as_transformers:
-        options = without_usual_limit(options)
+        options = wordpiece_files.without_usual_limit(options)
     # A folder of google-research/bert's has neither of these files.
     is_hugging_face = bool(files.rules) or (folder / "config.json").exists()
     options = dataclasses.replace(options, keeps_blank_seconds=is_hugging_face)
@@ -233,10 +224,10 @@ def _read_tokenizer_json(
             raise ValueError(f"{path}: {token!r:.200} is not an added token with a content.")
         _merge_added(files.added, {token["content"]: token.get("id")}, path)
         # As in transformers, tokenizer_config.json has the last word.
-        files.flags.setdefault(token["content"], added_token(token, path))
+        files.flags.setdefault(token["content"], wordpiece_files.added_token(token, path))
     files.vocabs[path.name] = Vocab(tuple(sorted(ids, key=ids.__getitem__)), layout)
     files.casings[path.name] = lower
-    files.rules[path.name] = rules_in_tokenizer_json(normalizer, model, path)
+    files.rules[path.name] = wordpiece_files.rules_in_tokenizer_json(normalizer, model, path)
 
 
 def _check_parts(
@@ -282,7 +273,7 @@ def _added_in_config(
             )
         # `_merge_added` refuses an index that is no number.
         added[content] = int(index) if index.isdecimal() else index
-        flags[content] = added_token(token, path)
+        flags[content] = wordpiece_files.added_token(token, path)
     return added, flags
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.corpus import manifests
 from bert_tf.corpus.corpus import CorpusPart, list_data_parts
 from bert_tf.corpus.duplicates import kept_documents
 from bert_tf.corpus.example_shards import (
@@ -27,14 +28,6 @@ from bert_tf.corpus.example_shards import (
     passes,
     plan_shards,
     write_shards,
-)
-from bert_tf.corpus.manifests import (
-    MANIFEST,
-    describe_parts,
-    key_of,
-    read_manifest,
-    vocabulary_hash,
-    write_manifest,
 )
 from bert_tf.corpus.token_store import TokenStore, open_tokens, token_tasks, tokenize_corpus
 from bert_tf.system.checksums import file_sha256
@@ -112,11 +105,11 @@ def write_examples(
         "passes": passes(data, masking),
         "do_lower_case": do_lower_case,
         "deduplicate": data.deduplicate,
-        "vocabulary": vocabulary_hash(data.vocab_file),
-        "input": describe_parts(parts),
+        "vocabulary": manifests.vocabulary_hash(data.vocab_file),
+        "input": manifests.describe_parts(parts),
         "output": list(map(str, output_files)),
     }
-    key = key_of(parameters)
+    key = manifests.key_of(parameters)
     manifest_file = manifest_path(output_files)
     folder = output_files[0].parent
     name = output_files[0].name
@@ -139,7 +132,7 @@ def write_examples(
         runner = "beam" if fill_work_folder else "local"
         report = run_report(start, counts, runner=runner, is_resumed=is_resumed)
         more = {"duplicates": store.num_documents - len(documents), "run": report}
-        manifest = write_manifest(manifest_file, key, parameters, store, files, **more)
+        manifest = manifests.write_manifest(manifest_file, key, parameters, store, files, **more)
         # Only after the manifest: until it is written, a killed run resumes with this folder.
         shutil.rmtree(work)
         return manifest
@@ -175,13 +168,13 @@ def rules(data: DataConfig, masking: MaskingConfig) -> dict[str, Any]:
 
 def manifest_path(output_files: Sequence[pathlib.Path]) -> pathlib.Path:
     """Returns the path of the manifest; a folder may have several outputs, each with its own."""
-    return output_files[0].with_name(f"{output_files[0].name}.{MANIFEST}")
+    return output_files[0].with_name(f"{output_files[0].name}.{manifests.MANIFEST}")
 
 
 def _made_already(output_files: Sequence[pathlib.Path], key: str) -> dict[str, Any] | None:
     """Returns the manifest if it lists exactly these files and they have its digests."""
     manifest_file = manifest_path(output_files)
-    manifest = read_manifest(manifest_file, key)
+    manifest = manifests.read_manifest(manifest_file, key)
     if not manifest:
         return None
     if not all(path.is_file() for path in output_files):

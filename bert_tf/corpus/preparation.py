@@ -19,6 +19,7 @@ from absl import logging
 
 import bert_tf
 from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.corpus import manifests
 from bert_tf.corpus.builtin_corpus import gather_builtin_corpus
 from bert_tf.corpus.corpus import CorpusPart, list_data_parts, read_documents
 from bert_tf.corpus.duplicates import kept_documents
@@ -28,17 +29,6 @@ from bert_tf.corpus.example_shards import (
     passes,
     read_done_record,
     write_shards,
-)
-from bert_tf.corpus.manifests import (
-    MANIFEST,
-    check_records,
-    describe_parts,
-    fingerprint_given,
-    fingerprint_made,
-    key_of,
-    read_manifest,
-    vocabulary_hash,
-    write_manifest,
 )
 from bert_tf.corpus.splitmix import uniform
 from bert_tf.corpus.tfrecords import list_record_files
@@ -106,7 +96,7 @@ def prepare_pretraining_data(
     if _are_records(parts):
         prepared = _use_records(data, parts, do_eval, begun_with)
         files = [*prepared.train_files, *prepared.eval_files]
-        check_records(files, data, data.vocab_file, do_lower_case)
+        manifests.check_records(files, data, data.vocab_file, do_lower_case)
         return prepared
     cache = pathlib.Path(cache_dir)
     # One process prepares; others with the same cache wait and then use its results.
@@ -122,7 +112,7 @@ def prepare_pretraining_data(
             train, held_out = (train[rows] for rows in split_documents(len(train), data))
         elif _are_records(eval_parts := list_data_parts(data, data.eval_file)):
             eval_files = _record_paths(eval_parts)
-            check_records(eval_files, data, data.vocab_file, do_lower_case)
+            manifests.check_records(eval_files, data, data.vocab_file, do_lower_case)
         else:
             eval_store = _tokens(cache, eval_parts, data, do_lower_case)
             held_out = np.arange(eval_store.num_documents)
@@ -208,7 +198,7 @@ def _use_records(
     train_files = _record_paths(parts)
     takes_all = not do_eval
     if begun_with:
-        takes_all = fingerprint_given(train_files) == begun_with
+        takes_all = manifests.fingerprint_given(train_files) == begun_with
     eval_files: list[str] = []
     if data.eval_file:
         if do_eval:
@@ -225,7 +215,9 @@ def _use_records(
             )
     if not do_eval:
         eval_files = []
-    return PreparedData(train_files, eval_files, data.vocab_file, fingerprint_given(train_files))
+    return PreparedData(
+        train_files, eval_files, data.vocab_file, manifests.fingerprint_given(train_files)
+    )
 
 
 def _with_vocabulary(
@@ -243,14 +235,14 @@ def _with_vocabulary(
     """
     vocab_file = data.vocab_file
     if not vocab_file:
-        parameters = {"input": describe_parts(parts), "size": vocab_size}
+        parameters = {"input": manifests.describe_parts(parts), "size": vocab_size}
         if tokenizer == WORDPIECE:
             parameters["do_lower_case"] = do_lower_case
             name = "vocab.txt"
         else:
             parameters["kind"] = tokenizer
             name = "tokenizer.json"
-        path = cache / f"vocabulary-{key_of(parameters)}" / name
+        path = cache / f"vocabulary-{manifests.key_of(parameters)}" / name
         if not path.exists():
             logging.info("No --vocab_file: training a vocabulary of %d tokens.", vocab_size)
             num_workers = count_workers(data.num_workers)
@@ -299,13 +291,13 @@ def _tokens(
     do_lower_case: bool,
 ) -> TokenStore:
     parameters = {
-        "input": describe_parts(parts),
-        "vocabulary": vocabulary_hash(data.vocab_file),
+        "input": manifests.describe_parts(parts),
+        "vocabulary": manifests.vocabulary_hash(data.vocab_file),
         "do_lower_case": do_lower_case,
     }
     return tokenize_corpus(
         parts,
-        cache / f"tokens-{key_of(parameters)}",
+        cache / f"tokens-{manifests.key_of(parameters)}",
         vocab_file=data.vocab_file,
         do_lower_case=do_lower_case,
         num_workers=count_workers(data.num_workers),
@@ -329,7 +321,7 @@ def _examples(
         # Deduplication and eval_fraction decide which documents these are.
         "documents": hashlib.sha256(np.asarray(documents, "<i8").tobytes()).hexdigest(),
     }
-    key = key_of(parameters)
+    key = manifests.key_of(parameters)
     folder = cache / f"{name}-{key}"
     # The tokens of these documents, if they have the average length.
     share = store.num_tokens * len(documents) / store.num_documents
@@ -337,10 +329,12 @@ def _examples(
     paths = [folder / f"{name}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
     markers = folder / "receipts"
     # The manifest alone is not enough: its files may have been deleted since.
-    manifest = read_manifest(folder / MANIFEST, key)
+    manifest = manifests.read_manifest(folder / manifests.MANIFEST, key)
     if not manifest or any(
         read_done_record(markers, number, path) is None for number, path in enumerate(paths)
     ):
         files = write_shards(store, documents, paths, markers, data, masking)
-        manifest = write_manifest(folder / MANIFEST, key, parameters, store, files)
-    return list(map(str, paths)), fingerprint_made(manifest)
+        manifest = manifests.write_manifest(
+            folder / manifests.MANIFEST, key, parameters, store, files
+        )
+    return list(map(str, paths)), manifests.fingerprint_made(manifest)

@@ -8,18 +8,12 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from bert_tf.checkpoints import formats
 from bert_tf.checkpoints.adapt import adapt, state_casing
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.electra_networks import refuse_discriminator
 from bert_tf.checkpoints.families import find_family
 from bert_tf.checkpoints.families.electra import ELECTRA
-from bert_tf.checkpoints.formats import (
-    as_computed,
-    head_as_computed,
-    left_out,
-    read_checkpoint,
-    write_checkpoint,
-)
 from bert_tf.checkpoints.start import merge, starts_of_names
 from bert_tf.checkpoints.trim_vocabulary import count_parameters, trim_vocabulary
 from bert_tf.config import ModelConfig
@@ -71,7 +65,7 @@ def convert(
     output = str(pathlib.Path(output).expanduser())  # Shells do not expand ~ in --output=~/x.
     new_folder_path(output)  # Fail before a large model is read.
     network = tower or ("both" if form == "google" else "")
-    source = read_checkpoint(path, config_file, network, base_model)
+    source = formats.read_checkpoint(path, config_file, network, base_model)
     check_tower(source, tower)
     source.check(starts_of_names(allow_unexpected))
 
@@ -90,7 +84,7 @@ def convert(
     show(describe(checkpoint))
     if checkpoint.generator:
         show(describe(checkpoint.generator))
-    for head in left_out(checkpoint, form):
+    for head in formats.left_out(checkpoint, form):
         is_second = (form, head) == ("keras_hub", "masked_lm") and "classifier" in checkpoint.heads
         where = " in addition to a classifier" if is_second else ""
         show(f"left out: {head}: {form} has no such head{where}")
@@ -101,7 +95,7 @@ def convert(
         if complete:
             complete(inner, written)
 
-    written = write_checkpoint(checkpoint, output, form, compare)
+    written = formats.write_checkpoint(checkpoint, output, form, compare)
     names = sorted(path.name for path in pathlib.Path(output).iterdir())
     show(f"wrote {escaped(output)}: {escaped(', '.join(names))}")
     return written
@@ -163,8 +157,8 @@ def compare_outputs(before: Checkpoint, after: Checkpoint, form: str) -> str:
 
     The written model is computed as the programs of its format do, which may differ from before.
     """
-    config = as_computed(after.config, form, after.family)
-    head = head_as_computed(after.config, form, after.family)
+    config = formats.as_computed(after.config, form, after.family)
+    head = formats.head_as_computed(after.config, form, after.family)
     outputs_before = outputs_of(before, before.config, before.config)
     outputs_after = outputs_of(after, config, head)
     lines = ["largest difference of outputs on a fixed batch, before and after:"]

@@ -7,14 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from bert_tf.metrics import exact
 from bert_tf.metrics.candidates import best_candidates, check_k
-from bert_tf.metrics.exact import (
-    best_rows,
-    check_queries,
-    query_groups,
-    rescore,
-    rounding_margin,
-)
 from bert_tf.search.manifest import Manifest, check_rescoring
 from bert_tf.search.segments import prepared
 from bert_tf.search.stored_vectors import Segment
@@ -195,14 +189,14 @@ class Index:
         wanted = min(living, RESCORED * k) if is_rounded and is_rescored else k
         scores = np.empty([len(queries), k], np.float32)
         rows = np.empty([len(queries), k], np.int64)
-        for part in query_groups(len(queries)):
+        for part in exact.query_groups(len(queries)):
             margins = np.zeros(len(queries[part]), np.float32)
             if not is_rounded:
                 sample = next(one for one in self.segments if len(one.arrays["vectors"]))
-                margins = rounding_margin(queries[part], sample.arrays["vectors"])
-            found = best_rows(self._chunks(queries[part]), wanted, margins)
+                margins = exact.rounding_margin(queries[part], sample.arrays["vectors"])
+            found = exact.best_rows(self._chunks(queries[part]), wanted, margins)
             if is_rescored:
-                scores[part], rows[part] = rescore(queries[part], found, k, self._restore)
+                scores[part], rows[part] = exact.rescore(queries[part], found, k, self._restore)
             else:
                 scores[part] = [best.scores for best in found]
                 rows[part] = [best.rows for best in found]
@@ -222,7 +216,7 @@ class Index:
         queries = np.asarray(queries)
         manifest = self.manifest
         size = manifest.model_dimension or manifest.dimension
-        check_queries(queries, size, f"the vectors of {self.folder}")
+        exact.check_queries(queries, size, f"the vectors of {self.folder}")
         return prepared(queries, manifest.similarity, manifest.dimension)
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from absl import logging
 
 from bert_tf.config import TrainingConfig
 from bert_tf.text.kinds import VOCABULARY_FILES, find_vocabulary
+from bert_tf.training import metrics_log
 from bert_tf.training.batch_ramp import Stage, batches_left, stage_of
 from bert_tf.training.checkpointing import RunDirectory, model_variables
 from bert_tf.training.distribution import (
@@ -27,15 +28,6 @@ from bert_tf.training.distribution import (
 from bert_tf.training.evaluator import Evaluator, Samples, as_text, note_evaluation
 from bert_tf.training.finite_weights import unusable_weight
 from bert_tf.training.loss_spikes import LossGuard, LossSpikes
-from bert_tf.training.metrics_log import (
-    MetricsLog,
-    drop_lines,
-    is_as_marked,
-    line_interval,
-    mark_lines,
-    ratios,
-    read_metrics,
-)
 from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.precision import compilation
 from bert_tf.training.reporting import Bar, Progress, Scalars
@@ -91,7 +83,7 @@ class Trainer(Evaluator):
         if loss_scale:
             variables |= loss_scale.variables
         self.directory = RunDirectory(config.output_dir, variables, config.keep_checkpoint_max)
-        self.log = MetricsLog(
+        self.log = metrics_log.MetricsLog(
             self.directory.path / "metrics.jsonl", task.sum_names, task.loss_names, config.log_steps
         )
         self.loss_spikes = LossSpikes(config, self.directory.path, task.loss_names)
@@ -129,7 +121,7 @@ class Trainer(Evaluator):
             self.guard.restore(self._loop_state.get("guard", {}))
         self.time_budget.restore(self._loop_state.get("clock", {}))
         measured = self._loop_state.get("evaluation_seconds", 0.0)
-        evaluated = [line["step"] for line in read_metrics(self.evaluations_path)]
+        evaluated = [line["step"] for line in metrics_log.read_metrics(self.evaluations_path)]
         # A process that resumes compiles the evaluation again, whose time must not count twice.
         is_resumed = not self._evaluation_seconds  # Otherwise this is a rewind.
         had_evaluation = self.step >= min(evaluated, default=math.inf)
@@ -234,7 +226,7 @@ class Trainer(Evaluator):
                 "pending": self.log.pending,
                 "data_fingerprint": self.data_fingerprint,
                 # The lengths of the line files, so that a resumed run cuts off later lines.
-                "marks": {path.name: mark_lines(path) for path in self._line_files()},
+                "marks": {path.name: metrics_log.mark_lines(path) for path in self._line_files()},
                 "bad_steps": self.loss_spikes.state(),
                 "guard": self.guard.state() if self.guard else {},
                 "clock": self.time_budget.state(),
@@ -341,7 +333,7 @@ class Trainer(Evaluator):
             rates = {**self.progress.rates(), **self.progress.spent()}
             scalars.write(self.step, {**line, **rates})
         elif self.progress.is_due():
-            self._show(ratios(row, self.task.sum_names, self.task.loss_names))
+            self._show(metrics_log.ratios(row, self.task.sum_names, self.task.loss_names))
 
     def _show(self, values: dict[str, float]) -> None:
         left = 0.0
@@ -378,7 +370,7 @@ class Trainer(Evaluator):
     def _set_last_step(self, last: int) -> None:
         """Sets the last step and the steps between logged lines."""
         self.num_train_steps = last
-        self.log.log_steps = line_interval(self.config.log_steps, last)
+        self.log.log_steps = metrics_log.line_interval(self.config.log_steps, last)
 
     def _evaluation_seconds_or_guess(self) -> float:
         """Returns the seconds of an evaluation; 0 without a time budget or evaluations."""
@@ -447,9 +439,9 @@ class Trainer(Evaluator):
         metrics, evaluations, events = self._line_files()
         marks = state.get("marks", {})
         self.log.restore(self.step, state.get("pending", {}), marks.get(metrics.name))
-        drop_lines(evaluations, self.step, marks.get(evaluations.name))
-        is_as_marked(events, self.step, marks.get(events.name))
-        lines = read_metrics(evaluations)
+        metrics_log.drop_lines(evaluations, self.step, marks.get(evaluations.name))
+        metrics_log.is_as_marked(events, self.step, marks.get(events.name))
+        lines = metrics_log.read_metrics(evaluations)
         self.directory.check_best({line["step"]: self.task.score(line) for line in lines})
 
     def _line_files(self) -> tuple[pathlib.Path, pathlib.Path, pathlib.Path]:

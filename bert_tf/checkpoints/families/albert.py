@@ -4,16 +4,8 @@ import dataclasses
 import pathlib
 from typing import Any
 
+from bert_tf.checkpoints.families import family
 from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, label_head
-from bert_tf.checkpoints.families.family import (
-    ANY,
-    Family,
-    expect,
-    read_fields,
-    read_width,
-    task_classes,
-    written_fields,
-)
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 
@@ -21,8 +13,8 @@ GROUPED_FIELDS = {**FIELDS, "num_layer_groups": "num_hidden_groups"}
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    expect(values, path, position_embedding_type="absolute", inner_group_num=1)
-    config = read_fields(
+    family.expect(values, path, position_embedding_type="absolute", inner_group_num=1)
+    config = family.read_fields(
         values,
         path,
         GROUPED_FIELDS,
@@ -37,13 +29,13 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     )
     if not config.num_layer_groups:
         raise ValueError(f"{path}: num_hidden_groups is 0, expected at least 1.")
-    width = read_width(values, path, config, 128)
+    width = family.read_width(values, path, config, 128)
     return dataclasses.replace(config, embedding_size=width, embedding_projection=not width)
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     return {
-        **written_fields(config, GROUPED_FIELDS),
+        **family.written_fields(config, GROUPED_FIELDS),
         "inner_group_num": 1,
         "embedding_size": config.table_width,
         "classifier_dropout_prob": config.hidden_dropout_prob,
@@ -89,12 +81,12 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
     ]
 
 
-ALBERT = Family(
+ALBERT = family.Family(
     title="ALBERT",
     model_type="albert",
     prefix="albert.",
     classes={
-        **task_classes("Albert"),
+        **family.task_classes("Albert"),
         "pretrained": "AlbertForPreTraining",
         "next_sentence": "AlbertForPreTraining",
     },
@@ -105,7 +97,11 @@ ALBERT = Family(
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     },
-    held={"num_layer_groups": ANY, "embedding_size": ANY, "embedding_projection": ANY},
+    held={
+        "num_layer_groups": family.ANY,
+        "embedding_size": family.ANY,
+        "embedding_projection": family.ANY,
+    },
     other_differences=other_differences,
     pretrains_pooler=True,
 )

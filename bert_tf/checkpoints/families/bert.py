@@ -3,13 +3,7 @@
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.family import (
-    Family,
-    expect,
-    read_fields,
-    task_classes,
-    written_fields,
-)
+from bert_tf.checkpoints.families import family
 from bert_tf.checkpoints.weight_names import Row, dense, norm, post_norm_rows, scores, table
 from bert_tf.config import ModelConfig
 
@@ -34,13 +28,13 @@ PARTS = {
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    expect(values, path, position_embedding_type="absolute")
+    family.expect(values, path, position_embedding_type="absolute")
     # transformers' default is "gelu", the exact form; google-research/bert computes the tanh form.
-    return read_fields(values, path, FIELDS, hidden_act="gelu_exact")
+    return family.read_fields(values, path, FIELDS, hidden_act="gelu_exact")
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
-    return {**written_fields(config, FIELDS), "position_embedding_type": "absolute"}
+    return {**family.written_fields(config, FIELDS), "position_embedding_type": "absolute"}
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
@@ -94,12 +88,12 @@ def masked_lm_copies(start: str) -> dict[str, str]:
     }
 
 
-BERT = Family(
+BERT = family.Family(
     title="BERT",
     model_type="bert",
     prefix="bert.",
     classes={
-        **task_classes("Bert"),
+        **family.task_classes("Bert"),
         "pretrained": "BertForPreTraining",
         "next_sentence": "BertForNextSentencePrediction",
     },

@@ -3,14 +3,8 @@
 import pathlib
 from typing import Any
 
+from bert_tf.checkpoints.families import family
 from bert_tf.checkpoints.families.bert import encoder_rows, label_head
-from bert_tf.checkpoints.families.family import (
-    Family,
-    read_fields,
-    task_classes,
-    with_aliases,
-    written_fields,
-)
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 
@@ -39,8 +33,8 @@ EPSILON = 1e-12
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     """Makes the configuration; `sinusoidal_pos_embds` only describes the initial table."""
-    return read_fields(
-        with_aliases(values, path, OTHER_NAMES),
+    return family.read_fields(
+        family.with_aliases(values, path, OTHER_NAMES),
         path,
         FIELDS,
         num_hidden_layers=6,
@@ -53,7 +47,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     return {
-        **written_fields(config, FIELDS),
+        **family.written_fields(config, FIELDS),
         "qa_dropout": config.hidden_dropout_prob,
         "seq_classif_dropout": config.hidden_dropout_prob,
         "sinusoidal_pos_embds": False,
@@ -87,11 +81,11 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
     ]
 
 
-DISTILBERT = Family(
+DISTILBERT = family.Family(
     title="DistilBERT",
     model_type="distilbert",
     prefix="distilbert.",
-    classes=task_classes("DistilBert"),
+    classes=family.task_classes("DistilBert"),
     read_config=read_config,
     write_config=write_config,
     rows=rows,

@@ -8,28 +8,21 @@ import dataclasses
 import pathlib
 from typing import Any
 
+from bert_tf.checkpoints.families import family
 from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows
-from bert_tf.checkpoints.families.family import (
-    ANY,
-    Family,
-    architectures,
-    expect,
-    read_fields,
-    read_width,
-    task_classes,
-    written_fields,
-)
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    expect(values, path, position_embedding_type="absolute")
-    if "ElectraForMultipleChoice" in architectures(values, path):
-        expect(values, path, summary_type="first", summary_use_proj=True, summary_activation="gelu")
+    family.expect(values, path, position_embedding_type="absolute")
+    if "ElectraForMultipleChoice" in family.architectures(values, path):
+        family.expect(
+            values, path, summary_type="first", summary_use_proj=True, summary_activation="gelu"
+        )
     # Its masked LM computes GELU whatever hidden_act says, and so does its head for sentences.
     head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
-    config = read_fields(
+    config = family.read_fields(
         values,
         path,
         FIELDS,
@@ -41,12 +34,12 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         head_act=head_act,
         pooler_act="gelu_exact",
     )
-    return dataclasses.replace(config, embedding_size=read_width(values, path, config, 128))
+    return dataclasses.replace(config, embedding_size=family.read_width(values, path, config, 128))
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     return {
-        **written_fields(config, FIELDS),
+        **family.written_fields(config, FIELDS),
         "embedding_size": config.table_width,
         "position_embedding_type": "absolute",
         "summary_type": "first",
@@ -78,14 +71,14 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
     ]
 
 
-ELECTRA = Family(
+ELECTRA = family.Family(
     title="ELECTRA",
     model_type="electra",
     prefix="electra.",
-    classes={**task_classes("Electra"), "discriminator": "ElectraForPreTraining"},
+    classes={**family.task_classes("Electra"), "discriminator": "ElectraForPreTraining"},
     read_config=read_config,
     write_config=write_config,
     rows=rows,
     copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
-    held={"embedding_size": ANY, "pooler_act": "gelu_exact", "transform_act": "gelu_exact"},
+    held={"embedding_size": family.ANY, "pooler_act": "gelu_exact", "transform_act": "gelu_exact"},
 )

@@ -3,16 +3,7 @@
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.family import (
-    ANY,
-    Family,
-    expect,
-    read_activation,
-    read_fields,
-    task_classes,
-    written_activation,
-    written_fields,
-)
+from bert_tf.checkpoints.families import family
 from bert_tf.checkpoints.weight_names import Row, dense, joined, norm, scores, table
 from bert_tf.config import BIASES, ModelConfig
 from bert_tf.system.files import json_field
@@ -53,13 +44,13 @@ NUM_LAYERS = 22
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     # classifier_activation is that of every head, also of the masked LM's.
-    head_act = read_activation(values, path, "classifier_activation")
+    head_act = family.read_activation(values, path, "classifier_activation")
     if values.get("classifier_pooling", "cls") not in ("cls", "mean"):
         raise ValueError(
             f"{path}: classifier_pooling is {values['classifier_pooling']!r}, expected 'cls' or "
             "'mean'."
         )
-    config = read_fields(
+    config = family.read_fields(
         {**values, **_read_thetas(values, path), **_read_windows(values, path)},
         path,
         FIELDS,
@@ -81,7 +72,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         head_act=head_act,
         head_transform=True,
     )
-    expect(values, path, head_dim=config.head_size, nullable=True)
+    family.expect(values, path, head_dim=config.head_size, nullable=True)
     return config
 
 
@@ -100,7 +91,7 @@ def _read_biases(values: dict[str, Any], path: pathlib.Path) -> str:
 
 def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]:
     """Returns the bases of the rotations by field; transformers 5 has them in rope_parameters."""
-    expect(values, path, rope_scaling={}, nullable=True)
+    family.expect(values, path, rope_scaling={}, nullable=True)
     parameters = json_field(values, "rope_parameters", dict, path, nullable=True) or {}
     unknown = sorted(set(parameters) - {GLOBAL, LOCAL})
     if unknown:
@@ -110,7 +101,7 @@ def _read_thetas(values: dict[str, Any], path: pathlib.Path) -> dict[str, float]
     thetas = {}
     for kind, (field, default) in THETAS.items():
         part = json_field(parameters, kind, dict, path, nullable=True) or {}
-        expect(part, path, rope_type="default")
+        family.expect(part, path, rope_type="default")
         # The field of transformers 4.
         older = values.get(field, default)
         if older is None and kind == LOCAL:
@@ -173,7 +164,7 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
 def _read_num_layers(values: dict[str, Any], path: pathlib.Path) -> int:
     """Returns the number of layers, checked before anything is listed for each of them."""
     names = {"num_hidden_layers": "num_hidden_layers", "hidden_act": "hidden_activation"}
-    return read_fields(values, path, names, num_hidden_layers=NUM_LAYERS).num_hidden_layers
+    return family.read_fields(values, path, names, num_hidden_layers=NUM_LAYERS).num_hidden_layers
 
 
 def _layer_types(num_layers: int, every: int) -> list[str]:
@@ -183,9 +174,9 @@ def _layer_types(num_layers: int, every: int) -> list[str]:
 def write_config(config: ModelConfig) -> dict[str, Any]:
     pooling = config.classifier_pooling
     return {
-        **written_fields(config, FIELDS),
+        **family.written_fields(config, FIELDS),
         **{field: config.has_bias(part) for part, (field, _) in BIAS_FIELDS.items()},
-        "classifier_activation": written_activation(config.transform_act),
+        "classifier_activation": family.written_activation(config.transform_act),
         # Another pooling is that of a head in a separate module.
         "classifier_pooling": pooling if pooling in ("cls", "mean") else "cls",
         "embedding_dropout": config.hidden_dropout_prob,
@@ -227,11 +218,11 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
     return [*result, *dense(f"{head}/dense", "head.dense"), *norm(head, "head.norm")]
 
 
-MODERNBERT = Family(
+MODERNBERT = family.Family(
     title="ModernBERT",
     model_type="modernbert",
     prefix="model.",
-    classes=task_classes("ModernBert"),
+    classes=family.task_classes("ModernBert"),
     read_config=read_config,
     write_config=write_config,
     rows=rows,
@@ -243,7 +234,7 @@ MODERNBERT = Family(
         "position_type": "rotary",
         "head_transform": True,
         "classifier_pooling": ("cls", "mean"),
-        **dict.fromkeys(("biases", "local_attention", "position_offset"), ANY),
-        **dict.fromkeys(("pooler_act", "transform_act"), ANY),
+        **dict.fromkeys(("biases", "local_attention", "position_offset"), family.ANY),
+        **dict.fromkeys(("pooler_act", "transform_act"), family.ANY),
     },
 )

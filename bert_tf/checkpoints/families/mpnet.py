@@ -3,15 +3,9 @@
 import pathlib
 from typing import Any
 
+from bert_tf.checkpoints.families import family
 from bert_tf.checkpoints.families.bert import FIELDS as BERT_FIELDS
 from bert_tf.checkpoints.families.bert import encoder_rows
-from bert_tf.checkpoints.families.family import (
-    Family,
-    expect,
-    read_fields,
-    task_classes,
-    written_fields,
-)
 from bert_tf.checkpoints.families.roberta import head_rows, masked_lm_copies
 from bert_tf.checkpoints.weight_names import Row, table
 from bert_tf.config import ModelConfig
@@ -27,7 +21,7 @@ FIELDS = {name: key for name, key in BERT_FIELDS.items() if name != "type_vocab_
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    expect(values, path, nullable=True, pad_token_id=PAD_ID)
+    family.expect(values, path, nullable=True, pad_token_id=PAD_ID)
     rows = json_field(values, "relative_attention_num_buckets", int, path)
     if rows is None:
         rows = BUCKETS
@@ -38,7 +32,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         )
     # Its masked LM computes GELU whatever hidden_act says.
     head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
-    return read_fields(
+    return family.read_fields(
         {**values, "pad_token_id": PAD_ID},
         path,
         FIELDS,
@@ -56,7 +50,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     return {
-        **written_fields(config, FIELDS),
+        **family.written_fields(config, FIELDS),
         "relative_attention_num_buckets": config.relative_rows,
     }
 
@@ -77,11 +71,11 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
     ]
 
 
-MPNET = Family(
+MPNET = family.Family(
     title="MPNet",
     model_type="mpnet",
     prefix=START,
-    classes=task_classes("MPNet"),
+    classes=family.task_classes("MPNet"),
     read_config=read_config,
     write_config=write_config,
     rows=rows,

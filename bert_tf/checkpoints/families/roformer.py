@@ -6,21 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.families.bert import (
-    FIELDS,
-    encoder_rows,
-    masked_lm_copies,
-    masked_lm_rows,
-)
-from bert_tf.checkpoints.families.family import (
-    ANY,
-    Family,
-    architectures,
-    expect,
-    read_fields,
-    read_width,
-    written_fields,
-)
+from bert_tf.checkpoints.families import bert, family
 from bert_tf.checkpoints.weight_names import Row, dense, scores
 from bert_tf.config import ModelConfig
 
@@ -28,44 +14,44 @@ THETA = 10000.0
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    expect(values, path, rotary_value=False)
-    if "RoFormerForMultipleChoice" in architectures(values, path):
+    family.expect(values, path, rotary_value=False)
+    if "RoFormerForMultipleChoice" in family.architectures(values, path):
         raise ValueError(
             f"{path}: RoFormerForMultipleChoice scores the last position of a row, padding or not; "
             f"bert_tf has no such head. Use the encoder and train a new head."
         )
-    config = read_fields(
+    config = family.read_fields(
         values,
         path,
-        FIELDS,
+        bert.FIELDS,
         vocab_size=50000,
         hidden_act="gelu_exact",
         max_position_embeddings=1536,
         position_type="rotary_interleaved",
         rotary_theta=THETA,
     )
-    width = read_width(values, path, config, config.hidden_size, nullable=True)
+    width = family.read_width(values, path, config, config.hidden_size, nullable=True)
     # The head for sentences has the activation of the layers.
     return dataclasses.replace(config, embedding_size=width, pooler_act=config.hidden_act)
 
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     return {
-        **written_fields(config, FIELDS),
+        **family.written_fields(config, bert.FIELDS),
         "embedding_size": config.table_width,
         "rotary_value": False,
     }
 
 
 def rows(num_layers: int, purpose: str) -> list[Row]:
-    result = encoder_rows("roformer.", num_layers)
+    result = bert.encoder_rows("roformer.", num_layers)
     result += dense("bert/embeddings_project", "roformer.embeddings_project")
     if purpose == "classifier":
         result += dense("bert/pooler/dense", "classifier.dense")
         result += scores("classifier", "classifier.out_proj")
     if purpose == "tagger":
         result += scores("tagger", "classifier")
-    return [*result, *masked_lm_rows(), *scores("squad", "qa_outputs")]
+    return [*result, *bert.masked_lm_rows(), *scores("squad", "qa_outputs")]
 
 
 def rotations(config: ModelConfig) -> np.ndarray:
@@ -77,7 +63,7 @@ def rotations(config: ModelConfig) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-ROFORMER = Family(
+ROFORMER = family.Family(
     title="RoFormer",
     model_type="roformer",
     prefix="roformer.",
@@ -91,12 +77,12 @@ ROFORMER = Family(
     read_config=read_config,
     write_config=write_config,
     rows=rows,
-    copies=masked_lm_copies("roformer."),
+    copies=bert.masked_lm_copies("roformer."),
     held={
         "position_type": "rotary_interleaved",
-        "position_offset": ANY,
+        "position_offset": family.ANY,
         "rotary_theta": THETA,
-        "embedding_size": ANY,
+        "embedding_size": family.ANY,
         "pooler_act": lambda config: config.hidden_act,
     },
     constants={"roformer.encoder.embed_positions.weight": rotations},

@@ -8,17 +8,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.families.family import (
-    ANY,
-    Family,
-    architectures,
-    expect,
-    read_activation,
-    read_fields,
-    with_aliases,
-    written_activation,
-    written_fields,
-)
+from bert_tf.checkpoints.families import family
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores, table
 from bert_tf.config import TRANSFORMER_XL_BIASES, ModelConfig
 from bert_tf.system.files import json_field
@@ -58,15 +48,15 @@ ONLY: dict[str, Any] = {"attn_type": "bi", "same_length": False, "bi_data": Fals
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    values = with_aliases(values, path, OTHER_NAMES)
-    expect(values, path, **ONLY, summary_type="last", summary_proj_to_labels=False)
-    if "XLNetForQuestionAnswering" in architectures(values, path):
+    values = family.with_aliases(values, path, OTHER_NAMES)
+    family.expect(values, path, **ONLY, summary_type="last", summary_proj_to_labels=False)
+    if "XLNetForQuestionAnswering" in family.architectures(values, path):
         raise ValueError(
             f"{path}: XLNetForQuestionAnswering has a head that searches ends for each start; "
             "bert_tf has no such head. Use XLNetForQuestionAnsweringSimple, or the encoder with a "
             "new head."
         )
-    config = read_fields(
+    config = family.read_fields(
         values,
         path,
         FIELDS,
@@ -107,7 +97,7 @@ def _pooling(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
     act = "linear"
     # Null means no activation.
     if values.get("summary_activation", "tanh"):
-        act = read_activation(values, path, "summary_activation", "tanh")
+        act = family.read_activation(values, path, "summary_activation", "tanh")
     if json_field(values, "summary_use_proj", bool, path) is not False:
         return {"classifier_pooling": "pooler", "pooler_act": act}
     if act != "linear":
@@ -120,9 +110,9 @@ def _pooling(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
 
 def write_config(config: ModelConfig) -> dict[str, Any]:
     is_pooled = config.classifier_pooling == "pooler"
-    act = written_activation(config.pooler_act) if is_pooled else None
+    act = family.written_activation(config.pooler_act) if is_pooled else None
     return {
-        **written_fields(config, FIELDS),
+        **family.written_fields(config, FIELDS),
         "dropout": config.hidden_dropout_prob,
         "d_head": config.head_size,
         **ONLY,
@@ -171,7 +161,7 @@ def rows(num_layers: int, purpose: str) -> list[Row]:
     ]
 
 
-XLNET = Family(
+XLNET = family.Family(
     title="XLNet",
     model_type="xlnet",
     prefix="transformer.",
@@ -190,6 +180,6 @@ XLNET = Family(
     held={
         **STRUCTURE,
         "classifier_pooling": ("pooler", "cls"),
-        **dict.fromkeys(("position_offset", "pooler_act", "transform_act"), ANY),
+        **dict.fromkeys(("position_offset", "pooler_act", "transform_act"), family.ANY),
     },
 )

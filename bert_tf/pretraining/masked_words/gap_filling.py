@@ -24,11 +24,7 @@ from typing import NamedTuple, Self, cast
 import numpy as np
 
 from bert_tf.checkpoints.start import read_start, starts_of_names
-from bert_tf.pretraining.masked_words.answers import (
-    FillMaskAnswers,
-    special_tokens,
-    token_log_probabilities,
-)
+from bert_tf.pretraining.masked_words import answers
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.masked_words.sampling import Sampling
 from bert_tf.text.kinds import encode_with_masks
@@ -62,7 +58,7 @@ class Filling(NamedTuple):
         return self.log_probability / max(1, len(self.tokens))
 
 
-class MaskedModel(FillMaskAnswers):
+class MaskedModel(answers.FillMaskAnswers):
     """A masked language model with the tokenizer that it was trained with."""
 
     def __init__(self, model: BertPretrainer, tokenizer: Tokenizer) -> None:
@@ -70,7 +66,7 @@ class MaskedModel(FillMaskAnswers):
         self.tokenizer = tokenizer
         self.max_seq_length = model.config.longest_row
         self.vocab = tokenizer.vocab
-        self.is_special = special_tokens(self.vocab)
+        self.is_special = answers.special_tokens(self.vocab)
 
     @classmethod
     def read(
@@ -114,7 +110,7 @@ class MaskedModel(FillMaskAnswers):
         Special tokens have -inf; each row has at least one position.
         """
         logits = self.compute_mask_logits(rows, positions, MOST_ROWS)
-        return [token_log_probabilities(values, self.is_special) for values in logits]
+        return [answers.token_log_probabilities(values, self.is_special) for values in logits]
 
 
 def fill_text(

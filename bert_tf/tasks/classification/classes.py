@@ -9,18 +9,12 @@ from keras import ops
 
 from bert_tf.config.fine_tuning_config import BALANCED
 from bert_tf.system.type_names import ClassWeight, Column, Labels, Tensor
+from bert_tf.tasks.base.examples import labels
 from bert_tf.tasks.base.examples.columns import (
     numbers_of,
     read_label_ids,
     read_label_sets,
     read_numbers,
-)
-from bert_tf.tasks.base.examples.labels import (
-    BOOLEANS,
-    NUMBERS,
-    WHOLE,
-    kind_of_spelling,
-    spelling_key,
 )
 from bert_tf.tasks.base.models.label_checks import checked_ids, one_hot_ids
 
@@ -155,16 +149,16 @@ class ClassLabels:
     def _indices_of_names(self, values: tf.Tensor) -> tf.Tensor:
         """Returns the indices of label names in the graph, in any of their spellings."""
         names = self.names or ()
-        kind = kind_of_spelling(names)
-        key = spelling_key(kind)
+        kind = labels.kind_of_spelling(names)
+        key = labels.spelling_key(kind)
         keys = list(map(key, names))
         if len(set(keys)) < len(keys):
             # An older model, which has both True and true: names must match exactly.
             return self._indices_of(values, names)
         values = tf.strings.strip(values)
-        if kind == NUMBERS:
-            values = tf.strings.regex_replace(values, WHOLE, r"\1")
-        elif kind == BOOLEANS:
+        if kind == labels.NUMBERS:
+            values = tf.strings.regex_replace(values, labels.WHOLE, r"\1")
+        elif kind == labels.BOOLEANS:
             values = tf.strings.lower(values)
         return self._indices_of(values, keys)
 

@@ -16,12 +16,7 @@ from typing import Any, Self
 import numpy as np
 from absl import logging
 
-from bert_tf.metrics.calibration import (
-    best_temperature,
-    best_threshold,
-    calibration_error,
-    reliability,
-)
+from bert_tf.metrics import calibration
 from bert_tf.metrics.classification import THRESHOLD, sigmoid, softmax
 from bert_tf.tasks.base.examples.labels import LabelNames
 from bert_tf.tasks.base.models.label_order import plain_name
@@ -198,11 +193,11 @@ def calibrated(
       ValueError: if there are no examples, the labels are numbers, or scores are not finite.
     """
     _check_examples(logits, problem_type, "calibrate")
-    found = dataclasses.replace(decisions, temperature=best_temperature(logits, labels))
+    found = dataclasses.replace(decisions, temperature=calibration.best_temperature(logits, labels))
     errors = []
     for one in (decisions, found):
-        bins = reliability(one.probabilities(logits, problem_type), labels)
-        errors.append(calibration_error(bins))
+        bins = calibration.reliability(one.probabilities(logits, problem_type), labels)
+        errors.append(calibration.calibration_error(bins))
     if errors[1] > errors[0]:
         logging.warning(
             "The temperature %.4g lowers the loss, but the calibration error of these %d examples "
@@ -240,12 +235,12 @@ def with_best_thresholds(
     probabilities = decisions.probabilities(logits, problem_type)
     thresholds = list(decisions.thresholds or [THRESHOLD] * num_labels)
     if problem_type == "single_label":
-        if chosen := best_threshold(probabilities[:, 1], labels):
+        if chosen := calibration.best_threshold(probabilities[:, 1], labels):
             # The probabilities of two classes add up to 1, and so do their thresholds.
             thresholds = [1 - chosen.threshold, chosen.threshold]
     else:
         for index in range(num_labels):
-            if chosen := best_threshold(probabilities[:, index], labels[:, index]):
+            if chosen := calibration.best_threshold(probabilities[:, index], labels[:, index]):
                 thresholds[index] = chosen.threshold
     return dataclasses.replace(decisions, thresholds=tuple(thresholds))
 

@@ -21,12 +21,7 @@ from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config import ModelConfig
 from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.system.type_names import Labels, TextColumn
-from bert_tf.tasks.base.examples.columns import (
-    is_row_of_bits,
-    read_label_ids,
-    read_label_sets,
-    read_texts,
-)
+from bert_tf.tasks.base.examples import columns
 from bert_tf.tasks.base.examples.labels import check_distinct
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, longest_first
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
@@ -69,10 +64,10 @@ def few_shot_model(
     """Makes a classifier; see `BertClassifier.from_few_shot`."""
     if problem_type == "regression":
         raise ValueError("problem_type is 'regression', but few-shot training is for labels.")
-    texts = read_texts(texts)
+    texts = columns.read_texts(texts)
     names = tuple(map(str, names)) if names else names_in(labels, problem_type, len(texts))
     check_distinct(names)
-    read = read_label_ids if problem_type == "single_label" else read_label_sets
+    read = columns.read_label_ids if problem_type == "single_label" else columns.read_label_sets
     targets = read(labels, names, len(texts))
     check_counts(targets, names)
     body = copied_embedder(embedder)
@@ -80,7 +75,7 @@ def few_shot_model(
     vocab = body.tokenizer.vocab  # Refuses a model without a vocabulary.
     options: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate, "verbose": verbose}
     if unlabelled_texts is not None:
-        unlabelled = read_texts(unlabelled_texts)
+        unlabelled = columns.read_texts(unlabelled_texts)
         adapt_to_domain(body, unlabelled, batch_size=min(batch_size, len(unlabelled)), **options)
     sources = [f"texts[{index}]" for index in range(len(texts))]
     pairs = pair_examples(texts, sources, targets, sampling, pairs_per_example, seed)
@@ -123,7 +118,7 @@ def names_in(labels: Labels, problem_type: str, count: int) -> tuple[str, ...]:
     if len(rows) != count:
         raise ValueError(f"Got {len(rows):,} labels for {count:,} texts.")
     width = len(rows[0]) if rows and isinstance(rows[0], list | tuple) else 0
-    if width > 1 and all(is_row_of_bits(row, width) for row in rows):
+    if width > 1 and all(columns.is_row_of_bits(row, width) for row in rows):
         raise ValueError(
             f"labels has {count} rows of {width} numbers, 0 or 1. If they are decisions for "
             f"{width} labels, give them as an array and the labels in the same order as "

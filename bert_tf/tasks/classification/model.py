@@ -27,12 +27,7 @@ from bert_tf.tasks.base.examples.columns import read_numbers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
-from bert_tf.tasks.classification.answers import (
-    BATCH_SIZE,
-    ClassifierAnswers,
-    mean_of_rows,
-    text_examples,
-)
+from bert_tf.tasks.classification import answers
 from bert_tf.tasks.classification.classes import ClassLabels
 from bert_tf.tasks.classification.classifier_input import ClassifierInput
 from bert_tf.tasks.classification.decisions import (
@@ -52,7 +47,7 @@ if typing.TYPE_CHECKING:
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertClassifier(ClassifierAnswers, FineTunedModel):
+class BertClassifier(answers.ClassifierAnswers, FineTunedModel):
     """The encoder with a classification head on its `classifier_pooling`.
 
         model = bert_tf.BertClassifier.from_pretrained(
@@ -223,7 +218,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
 
     # Probabilities and decisions ---------------------------------------------------------------
 
-    def calibrate(self, x: Texts, y: Labels, batch_size: int = BATCH_SIZE) -> float:
+    def calibrate(self, x: Texts, y: Labels, batch_size: int = answers.BATCH_SIZE) -> float:
         """Selects the temperature with the lowest loss on held-out examples.
 
             model.fit(texts, labels)
@@ -247,7 +242,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
         return self.decisions.temperature
 
     def choose_thresholds(
-        self, x: Texts, y: Labels, batch_size: int = BATCH_SIZE
+        self, x: Texts, y: Labels, batch_size: int = answers.BATCH_SIZE
     ) -> dict[str, float]:
         """Selects the thresholds with the highest F1 on held-out examples.
 
@@ -282,7 +277,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
     def read_examples(
         self, x: Texts, y: Labels | None = None, weights: Column | None = None
     ) -> TextExamples:
-        examples = text_examples(x)
+        examples = answers.text_examples(x)
         count = len(examples)
         packed = make_examples(
             examples,
@@ -301,7 +296,7 @@ class BertClassifier(ClassifierAnswers, FineTunedModel):
 
     def join_rows(self, examples: TextExamples, outputs: list[Any]) -> list[np.ndarray]:
         """Returns the logits of each text, float32 [C]: the mean over its windows."""
-        return list(mean_of_rows(outputs, examples.owners, len(examples.examples)))
+        return list(answers.mean_of_rows(outputs, examples.owners, len(examples.examples)))
 
     def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
         return (

@@ -7,13 +7,8 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from bert_tf.checkpoints import run_record
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.checkpoints.run_record import (
-    CALIBRATION_NAME,
-    read_record,
-    recorded,
-    write_calibration,
-)
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.network.losses import label_loss_of
@@ -22,14 +17,7 @@ from bert_tf.tasks.base.programs.program import Configs, Examples, Program, Rows
 from bert_tf.tasks.base.programs.results import table_text, write_texts
 from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
 from bert_tf.tasks.base.programs.teacher import check_labels, read_known, teacher_outputs
-from bert_tf.tasks.classification.decisions import (
-    Decisions,
-    arguments_of,
-    calibrated,
-    parse_thresholds,
-    settings_of,
-    with_best_thresholds,
-)
+from bert_tf.tasks.classification import decisions
 from bert_tf.tasks.classification.features import TextExamples, make_examples
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
 from bert_tf.tasks.classification.inputs import LabelledTexts
@@ -212,15 +200,15 @@ class Classifier(Program):
 
     def _read_calibration(self, folder: pathlib.Path, task: ClassificationTask) -> None:
         """Uses temperature and thresholds that an earlier command chose for a finished run."""
-        if (folder / CALIBRATION_NAME).exists():
+        if (folder / run_record.CALIBRATION_NAME).exists():
             given = self.configs.task
-            arguments = arguments_of(read_record(folder))
+            arguments = decisions.arguments_of(run_record.read_record(folder))
             # Flags of this command come first.
             if given.temperature != 1.0:
                 arguments["temperature"] = given.temperature
             if given.thresholds:
-                arguments["thresholds"] = parse_thresholds(given.thresholds)
-            task.decisions = Decisions.of(self.kind, task.labels, **arguments)
+                arguments["thresholds"] = decisions.parse_thresholds(given.thresholds)
+            task.decisions = decisions.Decisions.of(self.kind, task.labels, **arguments)
 
     def _calibrate(
         self,
@@ -238,17 +226,17 @@ class Classifier(Program):
 
         before = task.metrics(examples, outputs)
         if given.calibrate:
-            task.decisions = calibrated(task.decisions, *chosen)
+            task.decisions = decisions.calibrated(task.decisions, *chosen)
         if given.choose_thresholds:
-            task.decisions = with_best_thresholds(task.decisions, *chosen)
+            task.decisions = decisions.with_best_thresholds(task.decisions, *chosen)
         after = task.metrics(examples, outputs)
-        settings = settings_of(task.decisions, task.labels)
+        settings = decisions.settings_of(task.decisions, task.labels)
         described = ", ".join(f"{name} {value}" for name, value in settings.items())
         logging.info("Chosen on %d development examples: %s.", len(labels), described or "nothing")
         for name in [name for name in after if name in before]:
             logging.info("  %-28s %.4f, before %.4f", name, after[name], before[name])
         if folder:
-            write_calibration(folder, settings)
+            run_record.write_calibration(folder, settings)
 
     def after_evaluation(
         self,
@@ -394,11 +382,11 @@ def check_kind(source: str, kind: str) -> None:
 
 def recorded_kind(source: str) -> str:
     """Returns the kind of labels that a run directory was trained on; "" if it does not say."""
-    if task := recorded(source, "task_name"):
+    if task := run_record.recorded(source, "task_name"):
         if glue_task(task).labels:
             return "single_label"
         return "regression"
-    return recorded(source, "problem_type")
+    return run_record.recorded(source, "problem_type")
 
 
 def log_lengths(made: TextExamples) -> None:

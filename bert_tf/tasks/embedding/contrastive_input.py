@@ -14,14 +14,7 @@ from bert_tf.tasks.base.examples.contrastive_batches import (
 )
 from bert_tf.tasks.base.examples.known_texts import KnownTexts
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, length_buckets
-from bert_tf.tasks.base.models.raw_batches import (
-    KerasBatch,
-    first_batch,
-    holds_texts,
-    is_stream,
-    is_text_column,
-    unpack_batch,
-)
+from bert_tf.tasks.base.models import raw_batches
 from bert_tf.tasks.base.models.raw_input import RawInput
 from bert_tf.tasks.embedding.features import TrainingExamples
 from bert_tf.text.text_counts import TextCounts
@@ -32,7 +25,7 @@ class ContrastiveInput(RawInput):
 
     def is_raw(self, x: object) -> bool:
         """Returns whether inputs are texts; other inputs go to Keras unchanged."""
-        return is_text_column(x)
+        return raw_batches.is_text_column(x)
 
     def training_data(  # type: ignore[override]
         self, examples: TrainingExamples, batch_size: int, seed: int | None, first_epoch: int = 0
@@ -70,7 +63,7 @@ class ContrastiveInput(RawInput):
         weights: Column | None = None,
         is_evaluated: bool = False,
         length: int = 0,
-    ) -> KerasBatch:
+    ) -> raw_batches.KerasBatch:
         groups = self.model.read_examples(x, y, weights).rows
         chosen = np.arange(len(groups))  # all examples, with the negatives of epoch 0
         batch = groups.batch(chosen, 0, len(groups), groups.longest(chosen, 0))
@@ -79,9 +72,9 @@ class ContrastiveInput(RawInput):
     def pack_stream(
         self, data: object, class_weight: object = None, is_evaluated: bool = False
     ) -> tuple[Any, Any]:
-        if is_stream(data):
-            batch, data = first_batch(data)
-            if holds_texts(unpack_batch(batch)[0]):
+        if raw_batches.is_stream(data):
+            batch, data = raw_batches.first_batch(data)
+            if raw_batches.holds_texts(raw_batches.unpack_batch(batch)[0]):
                 raise ValueError(
                     "BertEmbedder does not train on a generator of texts: give lists, from which "
                     "it makes batches that contain no text twice."

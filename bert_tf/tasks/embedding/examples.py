@@ -23,15 +23,10 @@ from typing import Any, NamedTuple
 
 from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.system.type_names import Labels, Texts
+from bert_tf.tasks.base.examples import tables
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
 from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
-from bert_tf.tasks.base.examples.tables import (
-    is_plain_text,
-    list_tables,
-    read_plain_text,
-    read_rows,
-)
 from bert_tf.tasks.base.examples.void_rows import ACCEPTED
 from bert_tf.tasks.classification.glue import read_sts_benchmark
 from bert_tf.tasks.embedding.beir import read_beir
@@ -98,7 +93,7 @@ def read_embedding_examples(
     wanted = [name for name in given.values() if name and must_have]
     errors = RowErrors()
     num_rows = 0
-    for path in list_tables(paths, flag):
+    for path in tables.list_tables(paths, flag):
         names: dict[str, list[str]] = {}
         columns: tuple[str, ...] = ()
         for where, row in _rows(path, known, wanted, reading, errors):
@@ -233,9 +228,9 @@ def _rows(
     """
     if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):
         return _sts_rows(path)
-    if is_plain_text(path, known):
-        return ((where, {"text": line}) for where, line in read_plain_text(path))
-    return read_rows(path, reading, wanted, errors)
+    if tables.is_plain_text(path, known):
+        return ((where, {"text": line}) for where, line in tables.read_plain_text(path))
+    return tables.read_rows(path, reading, wanted, errors)
 
 
 def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:

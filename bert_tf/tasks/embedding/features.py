@@ -13,15 +13,9 @@ from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset
 from bert_tf.tasks.base.examples.known_texts import pair_keys, text_keys
 from bert_tf.tasks.base.examples.mixed_batches import MixedDataset
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.embedding import loss_names
 from bert_tf.tasks.embedding.beir import Beir
 from bert_tf.tasks.embedding.examples import EmbeddingExample
-from bert_tf.tasks.embedding.loss_names import (
-    JOINT,
-    NO_DUPLICATES,
-    OF_NEGATIVES,
-    check_examples,
-    natural_loss,
-)
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.text.packing import PackedText
 from bert_tf.text.tokenization import Tokenizer
@@ -179,15 +173,15 @@ def prepare_training(
     has_dropout: bool,
 ) -> tuple[TrainingExamples, str]:
     """Chooses the loss and packs the examples to train on; returns them and its name."""
-    loss = task.retrieval_loss or natural_loss(examples)
-    check_examples(examples, loss)
+    loss = task.retrieval_loss or loss_names.natural_loss(examples)
+    loss_names.check_examples(examples, loss)
     if task.learn_labels and not has_dropout:
         # Without the labels, single texts can learn from the teacher's embeddings.
         _check_single_texts(packer, examples)
     # A batch has room for `num_negatives` in every example: at most as many as any has.
     most = max(len(example.negatives) for example in examples)
     num_negatives = min(task.num_negatives, most)
-    if loss in OF_NEGATIVES and not num_negatives:
+    if loss in loss_names.OF_NEGATIVES and not num_negatives:
         raise ValueError(f"--num_negatives=0, but {loss} needs negatives.")
     # Rows are numbered in this order, which the digest of the data depends on.
     queries = [packer.add("query", example.query) for example in examples]
@@ -206,8 +200,8 @@ def prepare_training(
         negatives,
         [example.scores for example in examples] if has_scores else (),
         num_negatives,
-        no_duplicates=loss in NO_DUPLICATES,
-        one_length=loss in JOINT,
+        no_duplicates=loss in loss_names.NO_DUPLICATES,
+        one_length=loss in loss_names.JOINT,
     )
     logging.info(
         "train: %d examples of a query, a positive and up to %d negatives, %d texts; loss %s.",

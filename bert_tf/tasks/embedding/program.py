@@ -30,15 +30,7 @@ from bert_tf.network.pretrained import assign_checkpoint
 from bert_tf.system.type_names import Model, Outputs, Strategy
 from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
 from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
-from bert_tf.tasks.embedding import losses
-from bert_tf.tasks.embedding.features import (
-    Collections,
-    ScoredExamples,
-    TextPacker,
-    make_collections,
-    make_scored_examples,
-    prepare_data_sets,
-)
+from bert_tf.tasks.embedding import features, losses
 from bert_tf.tasks.embedding.inputs import data_sets_of
 from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
 from bert_tf.tasks.embedding.loss_names import IN_BATCH
@@ -150,29 +142,31 @@ class Retriever(Program):
         remedy = self.text_remedy()
         if "train" in self.files:
             with counting_texts("train", remedy=remedy):
-                examples["train"] = self.read_training(TextPacker(tokenizer, self.embedding))
+                examples["train"] = self.read_training(
+                    features.TextPacker(tokenizer, self.embedding)
+                )
         if "eval" in self.files:
-            packer = TextPacker(tokenizer, self.embedding)
-            evaluated: ScoredExamples | Collections
+            packer = features.TextPacker(tokenizer, self.embedding)
+            evaluated: features.ScoredExamples | features.Collections
             with counting_texts("eval", remedy=remedy):
                 if self.configs.data.eval_file:
                     scored = self.inputs["eval"]
-                    evaluated = make_scored_examples(packer, scored)
+                    evaluated = features.make_scored_examples(packer, scored)
                     counted = f"{len(scored)} scored pairs"
                 else:
                     collections = self.inputs["eval"]
-                    evaluated = make_collections(packer, collections)
+                    evaluated = features.make_collections(packer, collections)
                     num_queries = sum(len(beir.queries) for beir in collections.values())
                     counted = f"{num_queries} queries of {', '.join(collections)}"
             examples["eval"] = evaluated
             logging.info("eval: %s, %d texts.", counted, len(evaluated.rows))
         return Examples.of_files(examples)
 
-    def read_training(self, packer: TextPacker) -> Any:
+    def read_training(self, packer: features.TextPacker) -> Any:
         """Returns the packed training examples, an object with `rows`."""
         config = self.configs.model
         has_dropout = bool(config.hidden_dropout_prob or config.attention_probs_dropout_prob)
-        examples, self.loss_names = prepare_data_sets(
+        examples, self.loss_names = features.prepare_data_sets(
             packer, data_sets_of(self.configs.task, self.inputs), self.configs.task, has_dropout
         )
         loss_name = self.loss_names[0]
@@ -252,7 +246,7 @@ class Retriever(Program):
 
     def report(self, task: EmbeddingTask, examples: Any, outputs: Outputs) -> dict[str, str]:
         """Returns run.trec with the documents found in each collection, in TREC's format."""
-        if not isinstance(examples, Collections):
+        if not isinstance(examples, features.Collections):
             return {}
         reports = {}
         for name, collection in examples.parts.items():
@@ -366,7 +360,7 @@ class DenoisingRetriever(Retriever):
         check_blocks(self.configs.model)
         super().receive_weights(weights)
 
-    def read_training(self, packer: TextPacker) -> DenoisingExamples:
+    def read_training(self, packer: features.TextPacker) -> DenoisingExamples:
         """Reads texts; see `DamagedTexts`."""
         # Without a file, the examples are the pairs of the BEIR folder.
         if not self.configs.tuning.train_file:

@@ -35,16 +35,10 @@ from bert_tf.network.positions import dense_layer
 from bert_tf.system.type_names import Batch, Shape, Tensor, TextColumn
 from bert_tf.tasks.base.examples.columns import read_texts
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
+from bert_tf.tasks.embedding import tsdae_noise
 from bert_tf.tasks.embedding.contrastive_input import ContrastiveInput
 from bert_tf.tasks.embedding.features import TextPacker
 from bert_tf.tasks.embedding.model import BertEmbedder
-from bert_tf.tasks.embedding.tsdae_noise import (
-    INPUTS,
-    WHOLE,
-    DenoisingExamples,
-    damaged_batches,
-    make_denoising_examples,
-)
 
 
 class CausalPattern(AttentionPattern):
@@ -122,7 +116,7 @@ class DenoisingInput(ContrastiveInput):
 
     def training_data(
         self,
-        examples: DenoisingExamples,  # type: ignore[override]
+        examples: tsdae_noise.DenoisingExamples,  # type: ignore[override]
         batch_size: int,
         seed: int | None,
         first_epoch: int = 0,
@@ -131,7 +125,9 @@ class DenoisingInput(ContrastiveInput):
         texts = examples.rows
         steps = max(1, len(texts) // batch_size)
         buckets = self.buckets(texts.whole)
-        data = damaged_batches(texts, batch_size, first_epoch * steps, seed or 0, buckets, ALL)
+        data = tsdae_noise.damaged_batches(
+            texts, batch_size, first_epoch * steps, seed or 0, buckets, ALL
+        )
         return data.map(self.model.keras_batch), steps
 
 
@@ -179,9 +175,9 @@ class BertDenoiser(BertEmbedder):
     ) -> Tensor | dict[str, Tensor]:
         dropout_seed = self.bert.draw_dropout_seed(training, dropout_seed)
         vectors = super().call(inputs, training=training, dropout_seed=dropout_seed)
-        if f"{WHOLE}input_word_ids" not in inputs:
+        if f"{tsdae_noise.WHOLE}input_word_ids" not in inputs:
             return vectors
-        whole = {name: inputs[WHOLE + name] for name in INPUTS}
+        whole = {name: inputs[tsdae_noise.WHOLE + name] for name in tsdae_noise.INPUTS}
         # Another seed, because the decoder passes through the same layers as the encoder.
         seed = None if dropout_seed is None else mix(dropout_seed + 1)
         return self.reconstruct(vectors, whole, training, seed)
@@ -190,7 +186,7 @@ class BertDenoiser(BertEmbedder):
 
     def read_examples(  # type: ignore[override]
         self, x: TextColumn, y: None = None, weights: None = None
-    ) -> DenoisingExamples:
+    ) -> tsdae_noise.DenoisingExamples:
         """Reads texts, each of which needs a word."""
         if y is not None or weights is not None:
             raise ValueError("BertDenoiser learns from texts alone; leave labels and weights out.")
@@ -199,11 +195,11 @@ class BertDenoiser(BertEmbedder):
             if not text.strip():
                 raise ValueError(f"Text {index} is {text!r}; expected a text with a word.")
         packer = TextPacker(self.tokenizer, self.embedding)
-        return make_denoising_examples(packer, texts, self._settings.deletion_rate)
+        return tsdae_noise.make_denoising_examples(packer, texts, self._settings.deletion_rate)
 
     def keras_batch(self, batch: Batch) -> KerasBatch:
         """Returns a batch as Keras takes it; the labels are those of `reconstruct`."""
-        return dict(batch), batch[f"{WHOLE}input_word_ids"], None
+        return dict(batch), batch[f"{tsdae_noise.WHOLE}input_word_ids"], None
 
     def task_loss(self, x: Batch, y: Tensor, outputs: Batch, weights: Tensor | None) -> WeightedSum:
         """Returns the cross-entropy of the tokens of a batch."""

@@ -20,20 +20,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from bert_tf.config.fine_tuning_config import SquadConfig
-from bert_tf.tasks.question_answering.answers import (
-    NO_SPAN_ODDS,
-    Ranked,
-    RowOutputs,
-    with_rows,
-)
-from bert_tf.tasks.question_answering.candidates import (
-    Candidate,
-    Spans,
-    best_candidate,
-    best_first,
-    may_be_answers,
-    n_best,
-)
+from bert_tf.tasks.question_answering import answers, candidates
 from bert_tf.tasks.question_answering.features import SquadExamples, SquadFeature
 from bert_tf.tasks.question_answering.questions import SquadQuestion
 
@@ -81,8 +68,8 @@ class Beams(NamedTuple):
 
 
 def rank_beam_outputs(
-    examples: SquadExamples, outputs: RowOutputs, config: SquadConfig
-) -> Iterator[Ranked]:
+    examples: SquadExamples, outputs: answers.RowOutputs, config: SquadConfig
+) -> Iterator[answers.Ranked]:
     """Yields the candidates of each question from the joint head's outputs of all rows, by name."""
     # Contexts without words have no windows, and no outputs to stack.
     beams = Beams.of_rows(outputs) if outputs else None
@@ -94,7 +81,7 @@ def rank_beams(
     features: Sequence[SquadFeature],
     beams: Beams | None,
     config: SquadConfig,
-) -> Iterator[Ranked]:
+) -> Iterator[answers.Ranked]:
     """Yields the candidates of each question, from the beams of all of its windows.
 
     The probability of no answer is that of its class, or 1 if there is no span.
@@ -108,31 +95,31 @@ def rank_beams(
             "This joint head has no score for no answer, because it was trained on questions that "
             "all have an answer. Train with version_2_with_negative."
         )
-    for question, rows in with_rows(questions, features):
+    for question, rows in answers.with_rows(questions, features):
         windows = [features[row] for row in rows]
-        spans = best_first([])
+        spans = candidates.best_first([])
         if beams:
             spans = _find_spans(windows, rows, beams, config.max_answer_length)
-        entries = n_best(question, windows, spans, None, config.n_best_size)
-        best = best_candidate(question, windows, spans)
+        entries = candidates.n_best(question, windows, spans, None, config.n_best_size)
+        best = candidates.best_candidate(question, windows, spans)
         if best is None or beams is None:
-            odds = NO_SPAN_ODDS
+            odds = answers.NO_SPAN_ODDS
             if config.version_2_with_negative:
-                entries = [Candidate("", 0.0, 0.0)]
+                entries = [candidates.Candidate("", 0.0, 0.0)]
         elif beams.no_answer is None:
             # A head without this score never prefers no answer.
-            odds = -NO_SPAN_ODDS
+            odds = -answers.NO_SPAN_ODDS
         else:
             # A window without the answer scores no answer high, so that the lowest score counts.
             odds = float(beams.no_answer[rows].min())
         # The logistic function, in a form that does not overflow.
         null_probability = 0.5 + 0.5 * math.tanh(0.5 * odds)
-        yield Ranked(question, best, odds, entries, null_probability)
+        yield answers.Ranked(question, best, odds, entries, null_probability)
 
 
 def _find_spans(
     windows: Sequence[SquadFeature], rows: Sequence[int], beams: Beams, max_answer_length: int
-) -> Spans:
+) -> candidates.Spans:
     """Returns the spans of all beams that are allowed as answers, the best sum first.
 
     Among equal sums, the earlier window comes first, then the better start, then the better end.
@@ -142,10 +129,10 @@ def _find_spans(
         first = beams.starts[row]  # [K]
         last = beams.ends[row]  # [K, K]
         # Each start has separate ends, unlike those of the plain head, which are combined freely.
-        is_span = may_be_answers(window, first[:, None], last, max_answer_length)
+        is_span = candidates.may_be_answers(window, first[:, None], last, max_answer_length)
         # Row by row, which keeps the better start first, then the better end.
         start_index, end_index = np.nonzero(is_span)
-        spans = Spans(
+        spans = candidates.Spans(
             window=np.full(len(start_index), number),
             start=first[start_index],
             end=last[start_index, end_index],
@@ -153,4 +140,4 @@ def _find_spans(
             end_logit=beams.end_scores[row][start_index, end_index],
         )
         spans_of_windows.append(spans)
-    return best_first(spans_of_windows)
+    return candidates.best_first(spans_of_windows)

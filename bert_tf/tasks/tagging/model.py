@@ -11,12 +11,7 @@ from keras import ops
 from bert_tf.config import ModelConfig
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
-from bert_tf.tasks.base.examples.columns import (
-    check_count,
-    read_column,
-    read_label_ids,
-    read_numbers,
-)
+from bert_tf.tasks.base.examples import columns
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.label_checks import checked_ids
@@ -105,7 +100,7 @@ class BertTokenClassifier(TaggerAnswers, FineTunedModel):
         )
         if weights is not None:
             # Each window has the weight of its sentence.
-            sentence_weights = read_numbers(weights, len(words), "sample_weight")
+            sentence_weights = columns.read_numbers(weights, len(words), "sample_weight")
             sentence_of_row = [row.sentence for row in examples.tag_rows]
             examples.rows.labels["example_weights"] = sentence_weights[sentence_of_row]
         return examples
@@ -116,8 +111,8 @@ class BertTokenClassifier(TaggerAnswers, FineTunedModel):
 
     def _read_tags(self, y: Labels | None, words: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
         """Returns the name of the label of each word."""
-        rows = read_column(y, "y")
-        check_count(rows, len(words), "y")
+        rows = columns.read_column(y, "y")
+        columns.check_count(rows, len(words), "y")
         rows = [row.split() if isinstance(row, str) else row for row in rows]
         # Values of other kinds are reported below.
         names = {tag for row in rows if isinstance(row, list | tuple) for tag in row}
@@ -131,7 +126,7 @@ class BertTokenClassifier(TaggerAnswers, FineTunedModel):
                 raise ValueError(
                     f"y[{index}] is {count} for {len(sentence)} words; expected one per word."
                 )
-            ids = read_label_ids(row, self.labels_to_read, len(sentence), f"y[{index}]")
+            ids = columns.read_label_ids(row, self.labels_to_read, len(sentence), f"y[{index}]")
             tags.append(tuple(self.known_labels[label_id] for label_id in ids))
         return tags
 

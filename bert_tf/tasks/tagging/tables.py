@@ -25,20 +25,11 @@ from typing import Any, NamedTuple
 
 from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.corpus.corpus_format import open_decompressed, plain_ending
+from bert_tf.tasks.base.examples import tables
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import is_missing
 from bert_tf.tasks.base.examples.offsets import find_unit
 from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
-from bert_tf.tasks.base.examples.tables import (
-    DELIMITERS,
-    EXCEL,
-    JSON,
-    Row,
-    find_delimiter,
-    read_cells,
-    read_json_rows,
-    read_rows,
-)
 from bert_tf.tasks.tagging.brat import BRAT, read_brat
 from bert_tf.tasks.tagging.spans import (
     are_spans,
@@ -91,16 +82,16 @@ class TableSentence(NamedTuple):
 def is_tagged_table(path: str) -> bool:
     """Returns whether a file of words and tags is JSON or a table with a header."""
     ending = plain_ending(path)
-    if ending in EXCEL or is_json_text(path):
+    if ending in tables.EXCEL or is_json_text(path):
         return True
-    return ending in DELIMITERS and _has_known_columns(path)
+    return ending in tables.DELIMITERS and _has_known_columns(path)
 
 
 def is_json_text(path: str) -> bool:
     """Returns whether a file holds JSON, by its name or its first line."""
     ending = plain_ending(path)
-    if ending in (*JSON, *EXCEL, BRAT):
-        return ending in (*JSON, BRAT)
+    if ending in (*tables.JSON, *tables.EXCEL, BRAT):
+        return ending in (*tables.JSON, BRAT)
     try:
         with open_decompressed(path) as file:
             head = file.read(1 << 10)
@@ -124,9 +115,9 @@ def _has_known_columns(path: str) -> bool:
 
 def _header_of(path: str) -> set[str]:
     """Returns the names of a table's columns in lower case; {} if it cannot be read."""
-    delimiter, is_quoted = find_delimiter(path)
+    delimiter, is_quoted = tables.find_delimiter(path)
     try:
-        _, header = next(iter(read_cells(path, delimiter=delimiter, is_quoted=is_quoted)))
+        _, header = next(iter(tables.read_cells(path, delimiter=delimiter, is_quoted=is_quoted)))
     except ValueError:
         return set()
     return {name.strip().lower() for name in header}
@@ -202,13 +193,13 @@ def _read_sentences(
 
 def _rows(
     path: str, reading: TableConfig | None, errors: RowErrors | None = None
-) -> Iterator[tuple[str, Row]]:
+) -> Iterator[tuple[str, tables.Row]]:
     """Yields each row with "FILE line N"."""
     if plain_ending(path) == BRAT:
         return read_brat(path)
     if is_json_text(path):
-        return read_json_rows(path)
-    return read_rows(path, reading, errors=errors)
+        return tables.read_json_rows(path)
+    return tables.read_rows(path, reading, errors=errors)
 
 
 def _first(columns: dict[str, str], names: Sequence[str]) -> str:
@@ -232,7 +223,7 @@ def _is_list(value: object) -> bool:
 # One word per row -------------------------------------------------------------------------------
 
 
-def _is_word_row(row: Row) -> bool:
+def _is_word_row(row: tables.Row) -> bool:
     """Returns whether a row has a single word and the number of its sentence."""
     columns = {key.lower(): key for key in row}
     word_column = _first(columns, WORD_COLUMNS)
@@ -296,7 +287,7 @@ def _sentence_of(rows: Sequence[_WordRow]) -> TableSentence:
 
 
 def _tag_column(
-    row: Row, columns: dict[str, str], names: Sequence[str], wanted: str, where: str
+    row: tables.Row, columns: dict[str, str], names: Sequence[str], wanted: str, where: str
 ) -> str:
     """Returns the column of the tags; "" if the row has none.
 
@@ -314,7 +305,9 @@ def _tag_column(
     return wanted
 
 
-def _read_row(row: Row, where: str, tag_name: str, has_tags: bool, unit: str = "") -> TableSentence:
+def _read_row(
+    row: tables.Row, where: str, tag_name: str, has_tags: bool, unit: str = ""
+) -> TableSentence:
     """Reads a sentence in any of the formats with one sentence per row, by the row's keys."""
     columns = {key.lower(): key for key in row}
     word_key = _first(columns, WORDS)
@@ -363,7 +356,7 @@ def _are_objects(values: object) -> bool:
     return isinstance(values, list) and bool(values) and isinstance(values[0], dict)
 
 
-def _has_word_spans(row: Row, word_key: str, tag_key: str) -> bool:
+def _has_word_spans(row: tables.Row, word_key: str, tag_key: str) -> bool:
     """Returns whether the tags of a row with a list of words are spans of words, as in GLiNER's."""
     if not tag_key:
         return False
@@ -371,14 +364,14 @@ def _has_word_spans(row: Row, word_key: str, tag_key: str) -> bool:
     return word_key.lower() == "tokenized_text" or are_spans(as_list(row[tag_key]))
 
 
-def _find_tags(row: Row, columns: dict[str, str], wanted: str) -> str:
+def _find_tags(row: tables.Row, columns: dict[str, str], wanted: str) -> str:
     """Returns the column of the tags like `_tag_column`, but "" if the wanted one is missing."""
     if wanted:
         return wanted if wanted in row else ""
     return _first(columns, TAGS)
 
 
-def _has_tag_list(row: Row, key: str, num_words: int) -> bool:
+def _has_tag_list(row: tables.Row, key: str, num_words: int) -> bool:
     """Returns whether a column of tags has a list of names, one for each word of a text."""
     given = as_list(row[key]) if key else None
     if not isinstance(given, list) or len(given) != num_words:

@@ -2,13 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from bert_tf.tasks.base.examples.tables import (
-    is_json,
-    is_table,
-    read_cells,
-    read_plain_text,
-    read_rows,
-)
+from bert_tf.tasks.base.examples import tables
 
 
 def read_every_text(files: Sequence[str]) -> Iterator[str]:
@@ -19,14 +13,14 @@ def read_every_text(files: Sequence[str]) -> Iterator[str]:
     """
     for file in files:
         is_dataset = file.startswith("tfds:")
-        if not is_dataset and not is_table(file):
-            for _, line in read_plain_text(file):
+        if not is_dataset and not tables.is_table(file):
+            for _, line in tables.read_plain_text(file):
                 yield line
-        elif is_dataset or is_json(file):
-            for _, row in read_rows(file):
+        elif is_dataset or tables.is_json(file):
+            for _, row in tables.read_rows(file):
                 yield from _strings_in(row)
         else:
-            for _, cells in read_cells(file):
+            for _, cells in tables.read_cells(file):
                 yield from cells
 
 

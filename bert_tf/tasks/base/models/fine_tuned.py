@@ -19,13 +19,8 @@ from bert_tf.network.pooled_layers import add_layers, apply_layers
 from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
 from bert_tf.system.type_names import Batch, Fields, Layer, LayerOptions, Tensor
 from bert_tf.tasks.base.examples.labels import check_distinct
+from bert_tf.tasks.base.models import preprocessing
 from bert_tf.tasks.base.models.label_order import label_order, with_labels
-from bert_tf.tasks.base.models.preprocessing import (
-    FROM_CHECKPOINT,
-    Preprocessing,
-    choose_preprocessor,
-    with_saved_preprocessor,
-)
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.base.models.raw_batches import is_symbolic
 from bert_tf.tasks.base.models.text_model import TextModel
@@ -91,7 +86,7 @@ class FineTunedModel(TextModel, keras.Model):
         self.config = config
         self.num_labels = num_labels
         self.autocast = False  # Keras would round ids that come as floats.
-        self._texts = Preprocessing(preprocessor, config)
+        self._texts = preprocessing.Preprocessing(preprocessor, config)
         self.bert = BertEncoder(config, recompute, use_pooler, bool(unpad), dtype=self.dtype_policy)
         self.dropout = head_dropout(self)
         # Checkpoints store the weights of heads under cls/.
@@ -118,7 +113,7 @@ class FineTunedModel(TextModel, keras.Model):
     @preprocessor.setter
     def preprocessor(self, preprocessor: BertPreprocessor | None) -> None:
         # A new object, because the tokenizer of the old one caches words of another vocabulary.
-        self._texts = Preprocessing(preprocessor, self.config)
+        self._texts = preprocessing.Preprocessing(preprocessor, self.config)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -229,7 +224,7 @@ class FineTunedModel(TextModel, keras.Model):
 
     @classmethod
     def from_config(cls, config: Fields) -> Self:
-        return super().from_config(with_saved_preprocessor(config))
+        return super().from_config(preprocessing.with_saved_preprocessor(config))
 
     @classmethod
     def from_pretrained(
@@ -238,7 +233,7 @@ class FineTunedModel(TextModel, keras.Model):
         allow_missing: Sequence[str] = (),
         allow_unexpected: Sequence[str] = (),
         *,
-        preprocessor: BertPreprocessor | str | None = FROM_CHECKPOINT,
+        preprocessor: BertPreprocessor | str | None = preprocessing.FROM_CHECKPOINT,
         max_seq_length: int = 0,
         **arguments: Any,
     ) -> Self:
@@ -262,7 +257,7 @@ class FineTunedModel(TextModel, keras.Model):
             missing, unknown or of the wrong shape; also if the preprocessor does not fit the model.
         """
         checkpoint = cls.read(path, allow_missing, allow_unexpected)
-        arguments["preprocessor"] = choose_preprocessor(
+        arguments["preprocessor"] = preprocessing.choose_preprocessor(
             checkpoint, preprocessor, max_seq_length, cls.default_length
         )
         return cls.from_checkpoint(checkpoint, allow_missing, **arguments)

@@ -21,6 +21,7 @@ from bert_tf.system.type_names import ClassWeight, Column, KerasInput, Labels, T
 from bert_tf.tasks.base.examples.known_texts import KnownTexts
 from bert_tf.tasks.base.examples.row_batches import epoch_batches, evaluation_batches
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of, length_buckets
+from bert_tf.tasks.base.models import raw_batches
 from bert_tf.tasks.base.models.fit_input import (
     FitArguments,
     FitInput,
@@ -28,14 +29,6 @@ from bert_tf.tasks.base.models.fit_input import (
     check_is_alone,
     split_off,
     with_known_size,
-)
-from bert_tf.tasks.base.models.raw_batches import (
-    KerasBatch,
-    first_batch,
-    holds_texts,
-    is_stream,
-    pack_stream,
-    unpack_batch,
 )
 from bert_tf.text.packing import INPUTS
 from bert_tf.text.text_counts import TextCounts, counting_texts, remedy_of
@@ -152,10 +145,10 @@ class RawInput:
                     "expected the encoder's inputs, or raw texts."
                 )
             return False
-        if x is None or isinstance(x, tf.data.Dataset) or is_stream(x):
+        if x is None or isinstance(x, tf.data.Dataset) or raw_batches.is_stream(x):
             return False
         if not self.model.preprocessor:
-            if not holds_texts(x):
+            if not raw_batches.holds_texts(x):
                 return False
             # Raises an error that tells how to get a preprocessor.
             return bool(self.model.needed_preprocessor)
@@ -168,7 +161,7 @@ class RawInput:
         weights: Column | None = None,
         is_evaluated: bool = False,
         length: int = 0,
-    ) -> KerasBatch:
+    ) -> raw_batches.KerasBatch:
         """Returns a batch of raw input for Keras' loop.
 
         Args:
@@ -209,25 +202,25 @@ class RawInput:
         Raises:
           ValueError: if classes are to be balanced, for which all labels must be known.
         """
-        if not is_stream(data):
+        if not raw_batches.is_stream(data):
             return data, class_weight
-        batch, data = first_batch(data)
+        batch, data = raw_batches.first_batch(data)
         if class_weight == BALANCED:
             raise ValueError(
                 f"class_weight={BALANCED!r} needs all labels at once; give a dict of weights, or "
                 "lists of texts and labels."
             )
-        if not holds_texts(unpack_batch(batch)[0]):
+        if not raw_batches.holds_texts(raw_batches.unpack_batch(batch)[0]):
             return data, class_weight
 
-        def pack(item: Any) -> KerasBatch:
-            x, y, weights = unpack_batch(item)
+        def pack(item: Any) -> raw_batches.KerasBatch:
+            x, y, weights = raw_batches.unpack_batch(item)
             weights = self.weigh_classes(y, class_weight, weights)
             # Keras takes the shapes of a stream from its first batches.
             length = self.model.needed_preprocessor.max_seq_length
             return self.pack_batch(x, y, weights, is_evaluated, length)
 
-        return pack_stream(data, pack), None
+        return raw_batches.pack_stream(data, pack), None
 
     def training_data(
         self, examples: Examples, batch_size: int, seed: int | None, first_epoch: int = 0
@@ -254,7 +247,7 @@ class RawInput:
         """
         if isinstance(data, tf.data.Dataset):
             return self.with_inputs(data)
-        if is_stream(data):
+        if raw_batches.is_stream(data):
             return self.pack_stream(data, is_evaluated=True)[0]
         x, y, weights = self.model.unpack_texts(data)
         if not self.is_raw(x):

@@ -20,13 +20,7 @@ from bert_tf.config.fine_tuning_defaults import (
     default_length,
     most_default_length,
 )
-from bert_tf.tasks.base.programs.program import (
-    FOLLOWING,
-    Configs,
-    Examples,
-    first_record,
-    source_of,
-)
+from bert_tf.tasks.base.programs import program
 
 
 class Choice(NamedTuple):
@@ -41,7 +35,7 @@ class Choice(NamedTuple):
     lengths: tuple[int, int] = (0, 0)
 
 
-def settings_to_choose(configs: Configs, lengths: tuple[int, int] | None) -> Choice:
+def settings_to_choose(configs: program.Configs, lengths: tuple[int, int] | None) -> Choice:
     """Returns the settings that are neither given by a flag nor recorded by the run."""
     if lengths is None:
         return Choice(frozenset())
@@ -53,27 +47,27 @@ def settings_to_choose(configs: Configs, lengths: tuple[int, int] | None) -> Cho
         given.add("num_train_epochs")
     # Training continues the record of its folder; otherwise the record of the weights counts.
     if training.do_train:
-        source = str(first_record(pathlib.Path(training.output_dir)))
+        source = str(program.first_record(pathlib.Path(training.output_dir)))
     else:
-        source = source_of(training)
-    given.update(name for name in FOLLOWING if recorded(source, name))
-    return Choice(frozenset(FOLLOWING) - given, lengths)
+        source = program.source_of(training)
+    given.update(name for name in program.FOLLOWING if recorded(source, name))
+    return Choice(frozenset(program.FOLLOWING) - given, lengths)
 
 
-def with_recorded(configs: Configs) -> Configs:
+def with_recorded(configs: program.Configs) -> program.Configs:
     """Returns the configuration with the settings that its run recorded and no flag gives.
 
     Programs with several runs, for example one per fold, know the directory of a run only here.
     """
     if not configs.training.do_train:
         return configs
-    source = str(first_record(pathlib.Path(configs.training.output_dir)))
+    source = str(program.first_record(pathlib.Path(configs.training.output_dir)))
     groups = {}
     for key in ("data", "optimizer", "tuning"):
         group = getattr(configs, key)
         given = config_flags.given(type(group))
         values = {}
-        for name in FOLLOWING:
+        for name in program.FOLLOWING:
             text = recorded(source, name)
             if text and name in group.names() and name not in given:
                 values[name] = flags.FLAGS[name].parser.parse(text)
@@ -81,7 +75,9 @@ def with_recorded(configs: Configs) -> Configs:
     return configs._replace(**groups)
 
 
-def before_reading(choice: Choice, configs: Configs, weights: Checkpoint | None) -> Configs:
+def before_reading(
+    choice: Choice, configs: program.Configs, weights: Checkpoint | None
+) -> program.Configs:
     """Returns the configuration to read examples with, at the largest default length.
 
     Weights that are used as they are cut texts where their folder states it.
@@ -103,8 +99,8 @@ def before_reading(choice: Choice, configs: Configs, weights: Checkpoint | None)
 
 
 def after_reading(
-    choice: Choice, configs: Configs, examples: Examples, num_classes: int
-) -> Configs:
+    choice: Choice, configs: program.Configs, examples: program.Examples, num_classes: int
+) -> program.Configs:
     """Returns the configuration with the settings chosen for these examples, and logs them.
 
     Args:

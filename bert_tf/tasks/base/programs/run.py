@@ -15,24 +15,14 @@ from typing import Any
 import keras
 from absl import logging
 
+from bert_tf.checkpoints import run_record
 from bert_tf.checkpoints.google import write_labels
 from bert_tf.checkpoints.run_checkpoints import record_identity
-from bert_tf.checkpoints.run_record import (
-    CALIBRATION_NAME,
-    check_same_run,
-    only_training,
-    write_run_record,
-)
 from bert_tf.checkpoints.start import starts_of_names
 from bert_tf.system.type_names import Strategy
 from bert_tf.tasks.base.examples.known_texts import KnownTexts
 from bert_tf.tasks.base.examples.rows import TaskExamples, length_buckets
-from bert_tf.tasks.base.programs.defaults import (
-    after_reading,
-    before_reading,
-    settings_to_choose,
-    with_recorded,
-)
+from bert_tf.tasks.base.programs import defaults
 from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs, FineTuner
 from bert_tf.tasks.base.programs.initial_state import fit_head, load_initial_state
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program
@@ -92,7 +82,7 @@ class Run:
 
     def __init__(self, program: Program, configs: Configs) -> None:
         self.program = program
-        configs = with_recorded(configs)
+        configs = defaults.with_recorded(configs)
         self.folder = pathlib.Path(configs.training.output_dir)
         self.start = load_initial_state(configs, program)
         program.configs = configs._replace(model=self.start.config)
@@ -107,7 +97,7 @@ class Run:
         self.strategy = strategy
         with contextlib.ExitStack() as stack:
             if self.configs.training.do_train and is_chief(strategy):
-                stack.enter_context(only_training(self.configs.training.output_dir))
+                stack.enter_context(run_record.only_training(self.configs.training.output_dir))
             trainer, examples = self.prepare(strategy)
             try:
                 self.train_and_use(trainer, examples)
@@ -130,7 +120,7 @@ class Run:
         self.set_sizes(examples, strategy)
         training = self.configs.training
         if training.do_train:
-            check_same_run(training.output_dir, *self.configs)
+            run_record.check_same_run(training.output_dir, *self.configs)
         # Taken before the teacher adds its outputs, whose last bits may differ in another run.
         fingerprint = examples.train.rows.fingerprint() if examples.train else ""
         task_config = self.configs.task
@@ -142,7 +132,7 @@ class Run:
         if training.do_train and is_chief(strategy):
             write_labels(self.folder, examples.labels)
             self.program.write_record(self.folder)
-            write_run_record(training.output_dir, start.vocab, *self.configs)
+            run_record.write_run_record(training.output_dir, start.vocab, *self.configs)
             record_identity(self.folder)
         return trainer, examples
 
@@ -152,15 +142,15 @@ class Run:
         if self.start.num_labels > 1 and not labels and not self.configs.training.do_train:
             # A head from elsewhere without names: the labels are their indices.
             labels = tuple(map(str, range(self.start.num_labels)))
-        following = settings_to_choose(self.configs, self.program.default_lengths)
-        self.configs = before_reading(following, self.configs, self.start.weights)
+        following = defaults.settings_to_choose(self.configs, self.program.default_lengths)
+        self.configs = defaults.before_reading(following, self.configs, self.start.weights)
         self.program.configs = self.configs
         examples = self.program.read(tokenizer, labels)
         tokenizer.typed.log()
         log_known_texts(examples)
         # A tagger's labels belong to words, of which each text has many, so they do not count here.
         num_classes = len(examples.labels) if self.program.head == "classifier" else 0
-        self.configs = after_reading(following, self.configs, examples, num_classes)
+        self.configs = defaults.after_reading(following, self.configs, examples, num_classes)
         self.program.configs = self.configs
         return examples
 
@@ -240,7 +230,7 @@ class Run:
         if training.do_train:
             if trainer.is_chief and not trainer.is_finished():
                 # Chosen for the weights before.
-                (self.folder / CALIBRATION_NAME).unlink(missing_ok=True)
+                (self.folder / run_record.CALIBRATION_NAME).unlink(missing_ok=True)
             self.train(trainer, examples)
         # Only evaluations during training score checkpoints, and only those of this run.
         has_scores = training.eval_steps if training.do_train else self.start.weights is None

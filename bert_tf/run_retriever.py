@@ -18,8 +18,7 @@ from bert_tf.config import config_flags
 from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.config.rules import check_rules
 from bert_tf.tasks.base.programs.program import Configs, asked_for, define_flags, run
-from bert_tf.tasks.embedding.flag_rules import RETRIEVER_RULES
-from bert_tf.tasks.embedding.inputs import read_to_embed
+from bert_tf.tasks.embedding.inputs import RETRIEVER_RULES, read_to_embed
 
 define_flags(RetrieverConfig)
 

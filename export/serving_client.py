@@ -229,7 +229,6 @@ def ask(config: ClientConfig, texts: dict[str, str]) -> None:
     """Answers a row or a file, or describes the model.
 
     Args:
-      config: the flags.
       texts: inputs of one row by name; {} for a file or the description.
     """
     with ServingClient(**dataclasses.asdict(config)) as client:

@@ -13,8 +13,8 @@ import bert_tf
 from bert_tf.checkpoints.run_record import recorded
 from bert_tf.config import DataConfig, ModelConfig, OptimizerConfig, TrainingConfig
 from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
+from bert_tf.tasks.base.programs.defaults import with_sizes
 from bert_tf.tasks.base.programs.program import Configs, read_configs
-from bert_tf.tasks.base.programs.sizes import with_sizes
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import FLAGS, fine_tune, refuse, write_folder
 from tests.float_bounds import assert_close

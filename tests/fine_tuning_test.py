@@ -11,7 +11,7 @@ import pytest
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.config import TrainingConfig
-from bert_tf.tasks.base.programs.sizes import with_evaluations
+from bert_tf.tasks.base.programs.defaults import with_evaluations
 from bert_tf.tasks.classification.program import Classifier
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (

@@ -140,7 +140,7 @@ def test_memory_is_estimated_for_all_documents_of_a_list(folder, monkeypatch):
             found[loss] = example_bytes
             return choose_micro_batches(training, example_bytes, *rest)
 
-        monkeypatch.setattr("bert_tf.tasks.base.programs.sizes.choose_micro_batches", choose)
+        monkeypatch.setattr("bert_tf.tasks.base.programs.defaults.choose_micro_batches", choose)
         values = {"num_train_steps": 1, "do_eval": "false", "do_predict": "false"}
         values = flags_of(folder, f"bytes-{loss}", ranking_loss=loss, **values)
         assert fine_tune("run_reranker", **values) == 0

@@ -69,7 +69,6 @@ def read_huggingface(
     """Reads a folder, or that of a weights file.
 
     Args:
-      path: the folder or file.
       as_transformers: see `read_tokenizer`.
       base_model: the model that an adapter belongs to; see `find_base`.
 

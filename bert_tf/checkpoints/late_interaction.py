@@ -151,10 +151,7 @@ def read_multi_vector(
     """Returns the checkpoint of a folder with modules, of sentence-transformers or PyLate.
 
     Args:
-      path: the folder.
-      checkpoint: its encoder.
       modules: its modules, the Transformer first.
-      values: its config_sentence_transformers.json.
 
     Raises:
       ValueError: if settings contradict each other, or are not computed here.
@@ -262,12 +259,10 @@ def _with_tokens(
     """Returns the checkpoint with its layers and settings.
 
     Args:
-      checkpoint: the encoder.
       fields: those of `TokenVectors`, and document_length.
       limit: the maximum length of texts whose side states none; None: all positions.
       embedding: fields of `EmbeddingConfig`.
       weights: the weights of the layers.
-      path: the folder.
     """
     longest = checkpoint.config.longest_row
     for name in SIDE_SETTINGS:

@@ -71,8 +71,6 @@ class LoraAdapter:
     """An adapter as it is in its folder.
 
     Args:
-      folder: the folder.
-      values: its adapter_config.json.
       matrices: the matrices by module name, then by kind: lora_A, lora_B ..
       weights: whole weights, which replace those of the base or are added to them.
       patterns: matches the names of modules with the patterns of `values`.

@@ -74,7 +74,6 @@ def write_layers(
 
     Args:
       folder: the folder of the model.
-      steps: the layers.
       weights: their weights, whose names begin with `start`.
       first: kind and folder of the first module.
       before, after: the settings of modules before and after the layers, by their kind.

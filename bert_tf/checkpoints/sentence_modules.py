@@ -368,8 +368,6 @@ def read_layer_settings(
     """Reads the modules after the one that makes a vector of this width.
 
     Args:
-      path: the folder.
-      modules: these modules.
       width: size of the vector.
       values: the content of config_sentence_transformers.json.
       vector: see `read_layers`.

@@ -83,7 +83,6 @@ def sentence_pairs(
     Args:
       documents: int64 [n], the documents that may be drawn from, n at least 2.
       index: index of the document in `documents`.
-      generator: the result of `document_generator`.
       max_seq_length: T, including special tokens.
       short_seq_prob: probability that the target length, drawn once per document, is uniform in
         [2, M] instead of M, the room for tokens of the text: T - 3 for BERT.

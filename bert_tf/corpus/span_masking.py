@@ -54,7 +54,6 @@ def select_spans(
       continues: bool [B, T], true for tokens that continue a word.
       counts: int32 [B], the largest number of tokens to select.
       shares: probabilities of spans of 1, 2, ... words.
-      max_predictions: the largest count.
 
     Returns:
       Whether each token is selected, bool [B, T], and the number of its span, int32 [B, T].

@@ -72,7 +72,6 @@ def diagnose_examples(
 
     Args:
       source: a name for the files, used in the report.
-      paths: the files.
       vocab: their vocabulary; None: tokens are not examined.
       masking: how they are or will be masked.
       is_room_given: whether max_predictions_per_seq is that of the training; if not, it is not

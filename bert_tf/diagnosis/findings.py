@@ -69,7 +69,6 @@ class Diagnosis:
         Args:
           bounds: from which value on there is a finding.
           value: the measurement; nan, for no measurement, adds no finding.
-          title, remedy: of the finding.
           measured: description of the measurement; "": the value.
           expected: description of the expectation; "": the warning bound.
           details: examples of the problem.

@@ -188,7 +188,6 @@ def outputs_of(
     """Runs a model class for each head of the checkpoint on a fixed batch.
 
     Args:
-      checkpoint: the weights.
       config: configuration that the encoder is computed with.
       head_config: configuration that the MLM head is computed with.
 

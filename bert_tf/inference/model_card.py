@@ -197,7 +197,6 @@ def _evaluated(results: dict[str, float], task: str, known: str, dataset: str) -
     """Returns the results for which the hub has a metric.
 
     Args:
-      results: those of eval_results.txt.
       task: the hub's name of the task.
       known: the hub's name of the data set; "" for a file.
       dataset: name of the data set or the file.

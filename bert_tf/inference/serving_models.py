@@ -183,7 +183,6 @@ def make_model(
 
     Args:
       checkpoint: with the head of the kind.
-      kind: of `KINDS`.
       unpad: whether rows are computed without their padding, so that texts of mixed length cost as
         much as their tokens.
       precision: float32 or bfloat16.
@@ -202,7 +201,6 @@ def prompt_options(model: "BertEmbedder", side: str) -> Fields:
     """Returns how texts are prepared, as options of `EmbeddingServing`.
 
     Args:
-      model: the model.
       side: query or document; "": the model's default prompt, of late interaction documents.
     """
     embedding = model.embedding

@@ -83,7 +83,6 @@ def join_words(
     Args:
       labels: the labels of the tagger; if they do not follow a scheme above, each word with a label
         other than O is an entity.
-      text: the text.
       words: dicts with `label`, `score`, `start` and `end` in characters.
 
     Returns:

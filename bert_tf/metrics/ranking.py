@@ -48,7 +48,6 @@ def evaluate(
     Args:
       run: the scores of the documents found for each query; the order within it means nothing
         with ties="trec_eval". Queries without judgments are left out.
-      qrels: the judgments.
       measures: such as "ndcg@10", "recall@100", "mrr@10", "map@100", "map_capped@100",
         "precision@10", "accuracy@1" (whether a relevant document is among the first); without @
         all documents of the run count.

@@ -17,13 +17,12 @@ from bert_tf.config import PretrainingConfigs, TrainingConfig
 from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import assign_checkpoint
-from bert_tf.pretraining.mask_samples import MaskSamples
 from bert_tf.pretraining.masked_words.gap_filling import MaskedModel
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.pretraining.objectives.distillation import Distillation
 from bert_tf.pretraining.objectives.electra import ElectraPretrainer, generator_config
 from bert_tf.pretraining.prepare import PreparedRun, encoder_passes, prepare_run
-from bert_tf.pretraining.shown_sentences import shown_sentences
+from bert_tf.pretraining.shown_sentences import MaskSamples, shown_sentences
 from bert_tf.pretraining.task import PretrainingTask
 from bert_tf.system.files import atomic_write
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer

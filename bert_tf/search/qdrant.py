@@ -33,8 +33,6 @@ def write_qdrant(
     Args:
       target: URL of a server, or a folder, which Qdrant's client reads without a server.
       name: the alias that users search.
-      version: the collection is NAME-VERSION.
-      batches: the documents.
       similarity: `cosine` or `dot`.
 
     Raises:

@@ -121,7 +121,6 @@ class SearchServing(Serving):
 
     Args:
       embedder: embeds queries.
-      store: the documents' vectors.
       ids: ids of the documents.
       texts: texts of the documents; () if they are not stored.
       reranker: reorders the first documents; None: no reranking.

@@ -77,9 +77,7 @@ class TextPredictor(TextEstimator):
         """Returns a trained model with a new head.
 
         Args:
-          texts, y, weights: of the examples.
           head: arguments of `from_pretrained` that define the head.
-          options: arguments of `fit`.
         """
         from bert_tf.tasks.classification.model import BertClassifier
 

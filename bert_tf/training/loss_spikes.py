@@ -72,7 +72,6 @@ class LossSpikes:
     """Counts bad steps, records them in events.jsonl, and ends the run after too many.
 
     Args:
-      path: the run directory.
       loss_names: the names of the task's losses.
 
     Attributes:

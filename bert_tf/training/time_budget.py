@@ -45,11 +45,7 @@ class StepPlan(NamedTuple):
 
 
 class NoBudget:
-    """The budget of a run with a number of steps: nothing is counted, and its last step stays.
-
-    Args:
-      last_step: the number of steps.
-    """
+    """The budget of a run with a number of steps: nothing is counted, and its last step stays."""
 
     is_limited = False
     budget = math.inf

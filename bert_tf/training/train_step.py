@@ -94,7 +94,6 @@ def step_seed(random_seed: int, step: Tensor, part: Tensor) -> Tensor:
     """Returns the dropout seed of one micro-batch: int32 [], a pure function of its arguments.
 
     Args:
-      random_seed: the run's seed.
       step: int32 [], optimizer steps done before this one.
       part: int32 [], index of the micro-batch over all replicas.
     """

@@ -181,7 +181,6 @@ def compare(
     """Compares answers to the same requests; returns the largest difference of a float.
 
     Args:
-      requests: the requests.
       expected, found: an answer to each request.
       source: the model with the expected answers, for messages.
       tolerance: allowed difference of floats.

@@ -127,8 +127,6 @@ def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -
     """Compares answers with those of the model that was exported; returns the result as text.
 
     Args:
-      stored: the SavedModel.
-      found: its answers to `all_requests`.
       model_dir: see `check`.
 
     Raises:

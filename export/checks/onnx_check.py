@@ -21,7 +21,6 @@ def check(path: pathlib.Path, model_dir: str = "") -> Iterator[str]:
     """Checks an ONNX file; yields the result of each check as text.
 
     Args:
-      path: the file.
       model_dir: the model that was exported; "": the one that the export recorded, if it is there.
 
     Raises:

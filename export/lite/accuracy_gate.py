@@ -71,7 +71,6 @@ def compare_rows(
     """Compares a file with the float32 model on single rows, and measures its time.
 
     Args:
-      path: the file.
       compute: computes a batch by the file.
       expect: computes a batch by the float32 model.
       form: form of the file.

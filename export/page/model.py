@@ -88,7 +88,6 @@ class DemoModel:
     """A model behind the demo; not thread-safe.
 
     Args:
-      serving: the model.
       name: name of the model, for display.
       in_graph: whether to compute answers in a graph, which is faster after the first call.
     """

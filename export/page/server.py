@@ -59,7 +59,6 @@ def make_server(model: "DemoModel", host: str) -> uvicorn.Server:
     """Returns the server of a model, whose `run(sockets=[...])` serves until a signal.
 
     Args:
-      model: the model.
       host: name or address of the server.
     """
     # Concurrent calls would only slow each other down, so they are answered in order of arrival.

@@ -14,8 +14,8 @@ from bert_tf.config.flag_rules import MODEL_RULES, PRETRAINING_RULES
 from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.config.rules import Exclusion, Rule, check_rules, is_set
 from bert_tf.tasks.base.programs.program import Configs
-from bert_tf.tasks.classification.flag_rules import CLASSIFIER_RULES
-from bert_tf.tasks.embedding.flag_rules import RETRIEVER_RULES
+from bert_tf.tasks.classification.inputs import CLASSIFIER_RULES
+from bert_tf.tasks.embedding.inputs import RETRIEVER_RULES
 
 SHARED = (ModelConfig, DataConfig, OptimizerConfig, TrainingConfig, FineTuningConfig)
 TABLES = [

@@ -14,7 +14,7 @@ from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.pretraining.objectives.electra import generator_config
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.training.freezing import freeze
+from bert_tf.training.layer_rates import freeze
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.float_bounds import assert_close
 from tests.network.toy_heads import CLOSE, CONFIG, make_batch, with_random_weights

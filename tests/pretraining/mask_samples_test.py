@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.pretraining.mask_samples import MaskSamples
+from bert_tf.pretraining.shown_sentences import MaskSamples
 from bert_tf.training.metrics_log import read_metrics
 
 

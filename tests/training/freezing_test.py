@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
 from bert_tf.corpus.mapping import ALL
-from bert_tf.training.freezing import freeze
+from bert_tf.training.layer_rates import freeze
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.train_step import TrainStep
 from tests.training.toy_fine_tuning import LONGEST, toy_task

@@ -8,8 +8,7 @@ import tensorflow as tf
 from bert_tf.config import ModelConfig, OptimizerConfig
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.tagging.model import BertTokenClassifier
-from bert_tf.training.freezing import freeze
-from bert_tf.training.layer_rates import layer_rates
+from bert_tf.training.layer_rates import freeze, layer_rates
 from bert_tf.training.optimizers import AdamW, build_optimizer
 from tests.float_bounds import assert_close
 from tests.reference.optimizers import Twin

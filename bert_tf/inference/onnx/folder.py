@@ -42,7 +42,6 @@ def write_folder(
     In the folder that the model was read from, only the folder `onnx` is written.
 
     Args:
-      trained: the model.
       serving: its serving functions, made with `unpad=False`.
       output: a new folder, or that of the model.
       source: the model, for the metadata, to compare the file with later.

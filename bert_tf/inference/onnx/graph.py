@@ -62,8 +62,6 @@ class GraphBuilder:
         """Adds a constant; without a name, equal constants are added once.
 
         Args:
-          array: the numbers.
-          dtype: their type.
           name: of a weight; "" for others.
         """
         values = np.asarray(array, dtype)

@@ -44,11 +44,7 @@ def row_answers(model: RowModel) -> Any:
 
 
 class RowAnswers:
-    """Mixin that holds the file that computes rows.
-
-    Args:
-      model: the file.
-    """
+    """Mixin that holds the file that computes rows."""
 
     text_remedy = EXPORT_REMEDY
 

@@ -37,7 +37,6 @@ class FillMaskServing(Serving):
     """Serving functions of a `BertPretrainer`, which fills in the masks of texts with [MASK].
 
     Args:
-      arguments: arguments of `Serving`.
       top_k: number K of tokens for each mask.
       rounds: rounds of mask-predict, which fills in all masks of a text together; it has a separate
         signature, see `predict_texts`.

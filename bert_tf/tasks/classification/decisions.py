@@ -184,7 +184,6 @@ def calibrated(
     """Returns decisions with the temperature that minimises the loss of labelled examples.
 
     Args:
-      decisions: those before.
       logits: float [E, C], without temperature.
       labels: int [E], or 0 and 1 [E, C].
       problem_type: `single_label` or `multi_label`.

@@ -191,7 +191,6 @@ def label_columns(row: dict[str, Any], given: LabelReading) -> list[str]:
     """Returns the columns that hold the labels of a table.
 
     Args:
-      row: the first row.
       given: how labels are read.
     """
     # The whole name first: a column may have a comma in its name.

@@ -50,7 +50,6 @@ def make_examples(
       examples: E texts or pairs.
       labels: see `label_array`.
       kind: `single_label`, `regression` or `multi_label`.
-      tokenizer: the model's tokenizer.
       max_seq_length: maximum number of tokens of a row.
       long_texts: `head`, `tail` or `windows`; see `ClassifierConfig`.
       weights: float32 [C], weight of each class in the loss; None: 1.

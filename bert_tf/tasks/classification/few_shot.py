@@ -99,7 +99,6 @@ def adapt_to_domain(embedder: BertEmbedder, texts: Sequence[str], **options: Any
     Args:
       embedder: the embedder, whose weights change.
       texts: texts without labels.
-      options: arguments of `BertEmbedder.fit`.
     """
     denoiser = BertDenoiser(embedder.config, embedder.embedding, vocab=embedder.vocab)
     copy_weights(embedder, denoiser)

@@ -62,7 +62,6 @@ class FewShotRun(Run):
     """The run of the head, on the vectors of the embedder.
 
     Args:
-      program, configs: of `Run`.
       embedder: run directory of the embedder, from which an unfinished run starts.
     """
 
@@ -94,7 +93,6 @@ def run_few_shot(
     """Trains the embedder and the head, then evaluates and predicts; returns the exit status.
 
     Args:
-      configs, files, texts: of `Classifier`.
       unlabelled: texts of --unlabelled_file.
     """
     folder = pathlib.Path(configs.training.output_dir)
@@ -125,7 +123,6 @@ def with_defaults(configs: Configs, num_texts: int) -> Configs:
     """Returns the configuration with SetFit's settings where no flag gives others.
 
     Args:
-      configs: of the command.
       num_texts: number of training texts.
     """
     given = {
@@ -164,8 +161,6 @@ def stage_configs(configs: Configs, folder: pathlib.Path, source: str, loss: str
     """Returns the configuration of one training of the embedder.
 
     Args:
-      configs: of the command.
-      folder: its run directory.
       source: the weights that it starts from.
       loss: one of `RETRIEVER_LOSSES`.
     """

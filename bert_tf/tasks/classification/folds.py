@@ -41,9 +41,7 @@ def assign_folds(
     The examples are shuffled, sorted by their labels, and dealt out in turn.
 
     Args:
-      examples: the training examples.
       num_folds: K.
-      seed: of the shuffle.
       is_number: whether the labels are numbers, to sort by value.
 
     Raises:
@@ -101,7 +99,6 @@ class FoldClassifier(Classifier):
     """`Classifier` that predicts one part of the training examples.
 
     Args:
-      configs, files, texts: of `Classifier`.
       fold: number of the fold, from 1.
       rows: the held-out training examples, numbers from 0.
     """

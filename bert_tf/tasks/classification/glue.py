@@ -133,7 +133,6 @@ def read_glue(task: GlueTask, data_dir: str, split: str) -> list[TextExample]:
     """Reads a split of a task.
 
     Args:
-      task: of `GLUE`.
       data_dir: the task's folder, or the one that holds it under GLUE's name (`glue_data/SST-2`),
         or "tfds:glue" for TensorFlow Datasets.
       split: one of `task.splits`.
@@ -329,8 +328,6 @@ def glue_submission_rows(
     """Returns the lines of a file of a submission, the header first, without line ends.
 
     Args:
-      task: of `GLUE`.
-      ids: of the examples.
       predictions: [n], indices into `task.labels`; of STS-B scores, which are cut to GLUE's range,
         0 to 5, and written with 3 decimals.
 

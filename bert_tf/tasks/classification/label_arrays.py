@@ -132,7 +132,6 @@ def describe(examples: Sequence[TextExample], labels: Sequence[str]) -> str:
     A pair counts as empty if one of its texts is blank.
 
     Args:
-      examples: the examples to describe.
       labels: those counted, the first 20 of them; () for regression.
     """
     known = LabelNames(labels)

@@ -23,15 +23,14 @@ from bert_tf.tasks.classification.glue import glue_submission_name, glue_submiss
 from bert_tf.tasks.classification.inputs import LabelledTexts
 from bert_tf.tasks.classification.label_arrays import describe, label_array
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.classification.page import ShownError, run_page
-from bert_tf.tasks.classification.plots import reliability_figure
+from bert_tf.tasks.classification.page import ShownError, run_page, token_contributions
 from bert_tf.tasks.classification.report import (
     calibration_text,
     class_report_text,
+    reliability_figure,
     several_report_text,
     worst_errors_text,
 )
-from bert_tf.tasks.classification.saliency import token_contributions
 from bert_tf.tasks.classification.task import METRICS, ClassificationTask, class_weights
 from bert_tf.text.packing import INPUTS
 from bert_tf.text.text_counts import counting_texts
@@ -45,7 +44,6 @@ class Classifier(Program):
     """See `Program`.
 
     Args:
-      configs, files: of `Program`.
       texts: the examples of the files.
     """
 

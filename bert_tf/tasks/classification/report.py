@@ -1,5 +1,6 @@
 """Report of an evaluation: scores of each class, confusions, calibration, the worst errors."""
 
+import typing
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,10 @@ from bert_tf.metrics.classification import (
 )
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample
+
+if typing.TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 MAX_MATRIX = 20
 MAX_CONFUSIONS = 30
@@ -105,3 +110,48 @@ def worst_errors_text(
         # Tabs and line ends inside cells become spaces.
         lines.append("\t".join(" ".join(cell.split()) for cell in cells) + "\n")
     return "".join(lines)
+
+
+def reliability_figure(bins: Sequence[ReliabilityBin]) -> "Figure":
+    """Plots accuracy against confidence, and below it how many decisions each bin has.
+
+    Args:
+      bins: of equal width, from 0 to 1.
+    """
+    # Imported here, as in `training.curves`.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    width = 1 / len(bins)
+    starts = [index * width for index in range(len(bins))]
+    figure = Figure(figsize=(5, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 1, height_ratios=(3, 1), sharex=True)
+    above.bar(
+        starts,
+        [one.accuracy if one.num_decisions else 0.0 for one in bins],
+        width,
+        align="edge",
+        edgecolor="white",
+        label="accuracy",
+    )
+    filled = [one for one in bins if one.num_decisions]
+    above.plot(
+        [one.confidence for one in filled],
+        [one.accuracy for one in filled],
+        "o",
+        color="black",
+        markersize=4,
+        label="at the mean confidence",
+    )
+    above.plot([0, 1], [0, 1], "--", color="gray", label="calibrated")
+    above.set(
+        title=f"expected calibration error {calibration_error(bins):.4f}",
+        ylabel="accuracy",
+        xlim=(0, 1),
+        ylim=(0, 1),
+    )
+    above.legend(loc="upper left")
+    below.bar(starts, [one.num_decisions for one in bins], width, align="edge", edgecolor="white")
+    below.set(xlabel="confidence", ylabel="decisions")
+    return figure

@@ -87,7 +87,6 @@ class ClassificationTask(RowsTask):
     """Trains and evaluates a `BertClassifier`.
 
     Args:
-      *arguments, **keywords: arguments of `RowsTask`.
       kind: `single_label`, `regression` or `multi_label`.
       labels: names of the classes; empty for numbers.
       metric_names: metrics to report; the first one selects the best checkpoint.

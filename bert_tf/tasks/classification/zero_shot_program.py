@@ -22,7 +22,7 @@ from bert_tf.tasks.base.programs.program import Configs, asked_files
 from bert_tf.tasks.base.programs.results import results_text, table_text, write_texts
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample, read_text_examples
-from bert_tf.tasks.classification.flag_rules import ZERO_SHOT_RULES
+from bert_tf.tasks.classification.inputs import ZERO_SHOT_RULES
 from bert_tf.tasks.classification.label_arrays import label_array
 from bert_tf.tasks.classification.report import class_report_text, several_report_text
 from bert_tf.tasks.classification.zero_shot import TEMPLATE, check_candidates, check_template
@@ -51,10 +51,6 @@ class ZeroShotConfig(Config):
 
 class ZeroShotRun:
     """The texts of a command, read and checked before TensorFlow is loaded.
-
-    Args:
-      configs: of the flags.
-      zero_shot: of the flags.
 
     Raises:
       ValueError: for flags that contradict each other, and tables that are wrong.

@@ -16,7 +16,6 @@ class ZeroShotServing(Serving):
     """A `BertClassifier` of natural language inference that chooses among candidate labels.
 
     Args:
-      arguments: of `Serving`.
       options: of `Serving`; the labels are the classes, of which one begins with "entail".
       template: the sentence about a candidate, with {} for the candidate.
 

@@ -26,8 +26,7 @@ from bert_tf.system.type_names import Labels, Texts
 from bert_tf.tasks.base.examples import tables
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
-from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
-from bert_tf.tasks.base.examples.void_rows import ACCEPTED
+from bert_tf.tasks.base.examples.row_errors import ACCEPTED, RowError, RowErrors
 from bert_tf.tasks.classification.glue import read_sts_benchmark
 from bert_tf.tasks.embedding.beir import read_beir
 

@@ -300,7 +300,6 @@ def matryoshka(loss: Loss, dimensions: Sequence[int], factors: Sequence[float]) 
     """Returns the weighted sum of a loss over the first numbers of the embeddings.
 
     Args:
-      loss: of this module.
       dimensions: how many first numbers are kept; they are scaled to length 1.
       factors: one for each.
 
@@ -333,7 +332,6 @@ def sparse(loss: Loss, query_factor: float, document_factor: float) -> Loss:
     a search by lists. Vectors are 0 and above.
 
     Args:
-      loss: of this module.
       query_factor, document_factor: of the regularizer of queries and documents.
 
     Reference: Paria et al. 2020, "Minimizing FLOPs to Learn Efficient Sparse Representations",
@@ -369,7 +367,6 @@ def loss_of_data_set(
     Args:
       losses: one for each data set.
       data_set: float32 [B], the batch's data set, or 0 for a filling example.
-      arguments: those of the losses.
     """
     branches = [functools.partial(loss, *arguments) for loss in losses]
     return tf.switch_case(tf.cast(tf.reduce_max(data_set), tf.int32), branches)

@@ -16,7 +16,6 @@ class EmbeddingServing(Serving):
     """Serving functions of a `BertEmbedder`, which return one vector for each text.
 
     Args:
-      arguments: arguments of `Serving`.
       prompt: prefix of each text; ids already include it.
       prompt_length: number of first tokens that the pooling skips.
       lower: whether texts are lower-cased before tokenization.

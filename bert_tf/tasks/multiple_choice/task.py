@@ -19,7 +19,6 @@ class MultipleChoiceTask(RowsTask):
     """Trains and evaluates a `BertMultipleChoice`.
 
     Args:
-      *arguments, **keywords: arguments of `RowsTask`.
       label_loss: the loss of training; None: plain cross-entropy.
     """
 

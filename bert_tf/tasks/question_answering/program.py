@@ -19,12 +19,16 @@ from bert_tf.tasks.question_answering.answers import SquadPredictions
 from bert_tf.tasks.question_answering.features import QUESTION_REMEDY, SquadExamples, make_examples
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
-from bert_tf.tasks.question_answering.report import worst_answers_text
 from bert_tf.tasks.question_answering.task import JointSquadTask, SquadTask
 from bert_tf.text.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
+
+from collections.abc import Sequence
+
+from bert_tf.metrics.squad import f1_or_both_empty
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 
 
 class Squad(Program):
@@ -146,3 +150,41 @@ def warn_if_all_empty(predictions: SquadPredictions, threshold: float) -> None:
             f"which is {lowest:.3g}: raise it, train longer, or check the training file"
         )
     logging.warning("All %d answers are empty; %s.", len(predictions.predictions), remedy)
+
+
+MAX_QUESTIONS = 50
+CONTEXT_CHARACTERS = 200
+
+
+def worst_answers_text(questions: Sequence[SquadQuestion], predictions: SquadPredictions) -> str:
+    """Returns a tab-separated table of the questions with the lowest F1.
+
+    Among equal F1, answers with the highest probability in the n-best list come first.
+    """
+    rows = []
+    for question in questions:
+        prediction = predictions.predictions[question.id]
+        answers = [answer.text for answer in question.answers] or [""]
+        f1 = max(f1_or_both_empty(prediction, answer) for answer in answers)
+        probability = 0.0
+        for entry in predictions.nbest[question.id]:
+            if entry["text"] == prediction:
+                probability = entry["probability"]
+                break
+        if f1 < 1.0:
+            rows.append((f1, probability, question, prediction, answers))
+    rows.sort(key=lambda row: (row[0], -row[1]))
+    lines = ["f1\tprobability\tid\tquestion\tprediction\tanswers\tcontext\n"]
+    for f1, probability, question, prediction, answers in rows[:MAX_QUESTIONS]:
+        cells = (
+            f"{f1:.3f}",
+            f"{probability:.3f}",
+            question.id,
+            question.question,
+            prediction or "(no answer)",
+            " | ".join(dict.fromkeys(answers)) or "(no answer)",
+            question.context[:CONTEXT_CHARACTERS],
+        )
+        # Tabs and line ends inside cells become spaces.
+        lines.append("\t".join(" ".join(cell.split()) for cell in cells) + "\n")
+    return "".join(lines)

@@ -64,7 +64,6 @@ class QuestionAnsweringServing(Serving):
     `max_answer_length` tokens, and begins at a token that no other window shows with more context.
 
     Args:
-      arguments: arguments of `Serving`.
       version_2: whether a question may have no answer.
       null_score_diff_threshold: the answer is "" if `null_odds` are above it.
       doc_stride, max_query_length: see `run_squad`; None: as in `reading_of_rows`.

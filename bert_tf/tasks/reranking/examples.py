@@ -208,7 +208,6 @@ def read_beir_ranking(
     """Joins the queries of a BEIR folder with the best documents of a first-stage search.
 
     Args:
-      folder: the collection.
       split: the split whose judgments are used.
       run: scores of the search, by query id and document id.
       k: number of documents per query.

@@ -13,7 +13,6 @@ class RerankingServing(Serving):
     """Serving functions of a cross-encoder, which reads a query with each of its documents.
 
     Args:
-      arguments: arguments of `Serving`.
       activation: `sigmoid` or `identity`: the function from a logit to a score.
 
     Inputs:

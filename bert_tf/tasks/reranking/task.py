@@ -23,7 +23,6 @@ class RerankingTask(RowsTask):
     """Trains and evaluates a `BertReranker` on lists of documents.
 
     Args:
-      arguments, keywords: arguments of `RowsTask`.
       loss: name of the loss, see `RankingLoss`.
       pos_weight: see `RankingLoss`.
       k: see `RankingLoss`.

@@ -30,7 +30,6 @@ class TaggingServing(Serving):
     are tagged, in overlapping windows.
 
     Args:
-      arguments: of `Serving`.
       labels: names of the C tags.
 
     Outputs of texts, padded to W, the largest number of words of a text in the batch:

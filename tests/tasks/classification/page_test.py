@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.classification.model import BertClassifier
-from bert_tf.tasks.classification.page import ShownError, run_page
-from bert_tf.tasks.classification.saliency import token_contributions
+from bert_tf.tasks.classification.page import ShownError, run_page, token_contributions
 from bert_tf.text.packing import INPUTS
 
 

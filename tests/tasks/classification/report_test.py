@@ -6,12 +6,12 @@ import pytest
 from bert_tf.metrics.calibration import reliability
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample
-from bert_tf.tasks.classification.plots import reliability_figure
 from bert_tf.tasks.classification.report import (
     MAX_CONFUSIONS,
     MAX_MATRIX,
     calibration_text,
     class_report_text,
+    reliability_figure,
     several_report_text,
     worst_errors_text,
 )

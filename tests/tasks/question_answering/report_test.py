@@ -1,8 +1,8 @@
 """The table of the worst answers, line by line."""
 
 from bert_tf.tasks.question_answering.answers import SquadPredictions
+from bert_tf.tasks.question_answering.program import MAX_QUESTIONS, worst_answers_text
 from bert_tf.tasks.question_answering.questions import SquadAnswer, SquadQuestion
-from bert_tf.tasks.question_answering.report import MAX_QUESTIONS, worst_answers_text
 
 
 def question(name: str, *answers: str, context: str = "c\td\n  e") -> SquadQuestion:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bert_tf.tasks.tagging.report import MAX_SENTENCES, tag_report_text, worst_sentences_text
+from bert_tf.tasks.tagging.program import MAX_SENTENCES, tag_report_text, worst_sentences_text
 from bert_tf.tasks.tagging.sentences import TaggedSentence
 
 LABELS = ("ADJ", "NOUN", "VERB")

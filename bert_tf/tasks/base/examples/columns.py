@@ -296,7 +296,6 @@ def read_label_sets(
     Args:
       values: of each row a list of names or indices, which may be empty; or, of all rows, the text
         of such a list, or names joined by "|", as in tables; or a matrix of 0 and 1.
-      labels: the C known names.
 
     Raises:
       ValueError: naming the first row that is neither.

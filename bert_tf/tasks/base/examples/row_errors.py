@@ -1,12 +1,47 @@
 """Errors of a table's rows, which are reported together, and counts of the rows left out."""
 
+import re
 import types
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from absl import logging
 
-from bert_tf.tasks.base.examples.void_rows import is_void
+ACCEPTED = "accept"  # Prodigy's answer for an annotation that counts
+_ANSWERS = frozenset(("reject", "rejected", "ignore", "ignored"))
+_STATUSES = _ANSWERS | {"discard", "discarded", "deleted", "skipped", "cancelled", "canceled"}
+# Keys and the values that void a row.
+_STATES = {
+    "answer": _ANSWERS,
+    "status": _STATUSES,
+    "response_status": _STATUSES,
+    "annotation_status": _STATUSES,
+    "gold_label": frozenset("-"),
+}
+_FLAGS = re.compile(
+    "(was_|is_)?(cancell?ed|skipped|rejected|discarded|deleted|ignored)|reject|ignore|skip"
+)
+
+
+def is_void(row: Mapping[str, Any], columns: Collection[str] = ()) -> bool:
+    """Returns whether the annotation of a row was rejected, skipped or not agreed on.
+
+    Args:
+      columns: columns that are read as texts or labels; only `gold_label` also voids as a label.
+    """
+    for name, value in row.items():
+        key = name.lower()
+        if name in columns and key != "gold_label":
+            continue
+        if isinstance(value, str):
+            text = value.strip().lower()
+            if text in _STATES.get(key, ()):
+                return True
+            value = True if text == "true" else None
+        if value is True and _FLAGS.fullmatch(key):
+            return True
+    return False
+
 
 MAX_SHOWN_ERRORS = 10
 

@@ -24,7 +24,6 @@ class TokenizedDataset:
       token_labels: by name, N arrays int32 [t] with a label for each token, NO_LABEL for tokens
         without label.
       num_choices: C; 0 if an example is one text.
-      pad_id: the vocabulary's padding id.
 
     Attributes:
       lengths: int32 [N], number of tokens in the (longest) text of each example.

@@ -36,8 +36,11 @@ from bert_tf.system.type_names import (
     Texts,
 )
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
-from bert_tf.tasks.base.models.compiled_losses import LossArgument
-from bert_tf.tasks.base.models.default_compile import DefaultCompiler, with_finite_losses
+from bert_tf.tasks.base.models.default_compile import (
+    DefaultCompiler,
+    LossArgument,
+    with_finite_losses,
+)
 from bert_tf.tasks.base.models.fit_input import FitArguments, FitInput, Validation
 from bert_tf.tasks.base.models.label_accuracy import LabelAccuracy
 from bert_tf.tasks.base.models.raw_batches import (
@@ -115,9 +118,7 @@ class TextModel(FromPretrained, abc.ABC):
         """Returns the loss of a batch.
 
         Args:
-          x: the encoder's inputs.
           y: labels; a dict for a model with several outputs, like `outputs` and `weights`.
-          outputs: the unnormalized scores.
           weights: weights of the labels; None: 1.
 
         With `has_label_loss` there is a further argument, `label_loss`: the loss of training.

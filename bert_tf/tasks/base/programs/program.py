@@ -33,7 +33,6 @@ from bert_tf.config import (
 from bert_tf.config.fine_tuning_config import FineTuningConfig
 from bert_tf.system.type_names import Model, Strategy
 from bert_tf.tasks.base.examples.rows import TaskExamples
-from bert_tf.tasks.base.programs.earlier_run import reading_of_earlier_run
 from bert_tf.text.text_counts import Remedy
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.stopping import stoppable
@@ -42,6 +41,10 @@ from bert_tf.training.worker_group import joined_workers
 if typing.TYPE_CHECKING:
     from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
     from bert_tf.tasks.base.programs.rows_task import RowsTask
+
+from absl import logging
+
+from bert_tf.checkpoints.run_record import RUN_NAME, read_record, was_recorded_by
 
 # The fields of DataConfig that are flags of a program.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")
@@ -183,7 +186,6 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         """Builds the model, with `options`, and its task, in the strategy's scope.
 
         Args:
-          labels: the labels of `Examples`.
           data: the arguments of `RowsTask` after the model.
         """
 
@@ -399,3 +401,49 @@ def asked_files(configs: Configs) -> dict[str, str]:
         if flag:
             files[use] = named[use]
     return files
+
+
+# New data for a model usually have the form of the earlier data.
+READING = (
+    "text_column",
+    "text_b_column",
+    "label_column",
+    "label_separator",
+    "problem_type",
+    "word_column",
+    "tag_column",
+    "query_column",
+    "positive_column",
+    "delimiter",
+    "column_names",
+    "skip_unlabelled",
+    "long_texts",
+    "version_2_with_negative",
+)
+
+
+def reading_of_earlier_run(
+    training: TrainingConfig, task_config: type[Config], new_head: bool
+) -> dict[str, str]:
+    """Returns the recorded settings of READING that no flag gives, and logs them.
+
+    They are those of --init_checkpoint if it is a run of the same program. A new head is for
+    another task, whose data have a form of their own.
+    """
+    if not (training.do_train and training.init_checkpoint) or new_head:
+        return {}
+    source = record_of(training.init_checkpoint)
+    if not was_recorded_by(source / RUN_NAME, task_config):
+        return {}
+    record = read_record(source)
+    given = config_flags.given(task_config)
+    taken = {}
+    for name in READING:
+        if name in task_config.names() and name not in given and name in record:
+            # A list of words is read as flags are.
+            if flags.FLAGS[name].parser.parse(record[name]) != flags.FLAGS[name].default:
+                taken[name] = record[name]
+    if taken:
+        shown = " ".join(f"--{name}={value}" for name, value in taken.items())
+        logging.info("Taken over from %s: %s.", source, shown)
+    return taken

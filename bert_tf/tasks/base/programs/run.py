@@ -23,18 +23,18 @@ from bert_tf.system.type_names import Strategy
 from bert_tf.tasks.base.examples.known_texts import KnownTexts
 from bert_tf.tasks.base.examples.rows import TaskExamples, length_buckets
 from bert_tf.tasks.base.programs import defaults
+from bert_tf.tasks.base.programs.defaults import with_sizes
 from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs, FineTuner
 from bert_tf.tasks.base.programs.initial_state import fit_head, load_initial_state
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program
 from bert_tf.tasks.base.programs.results import ending_of, results_text, write_texts
-from bert_tf.tasks.base.programs.sizes import with_sizes
 from bert_tf.text.text_counts import Remedy, TextCounts
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.typed_tokens import CountingTokenizer
 from bert_tf.training.curves import draw_curves
 from bert_tf.training.distribution import is_chief, make_strategy
 from bert_tf.training.evaluator import note_evaluation
-from bert_tf.training.freezing import freeze
+from bert_tf.training.layer_rates import freeze
 from bert_tf.training.metrics_log import line_interval, read_metrics
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.precision import choose_precision

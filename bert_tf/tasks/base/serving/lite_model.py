@@ -37,7 +37,6 @@ class LiteModel(RowModel):
     """A LiteRT file of `export.tflite`.
 
     Args:
-      path: the file.
       num_threads: number of threads that compute.
 
     Raises:

@@ -45,8 +45,6 @@ class Serving:
 
     Args:
       model: a Keras model in float32, called with a batch of token ids.
-      vocab: the tokenizer's vocabulary.
-      do_lower_case: the tokenizer's casing.
       max_seq_length: most tokens of an example; longer texts are truncated unless `long_texts` is
         `windows`.
       texts: names of the texts in a request.

@@ -16,10 +16,8 @@ class RowModel:
     """Base class of exported models of token ids: LiteRT and ONNX files.
 
     Args:
-      path: the file.
       card: the content of bert_tf.json: kind, labels, inputs, max_seq_length, do_lower_case,
         outputs.
-      vocab: the vocabulary.
 
     Attributes:
       labels: names of the classes, if there are any.

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
@@ -9,6 +10,7 @@ from absl import logging
 from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.config.fine_tuning_defaults import SPAN_LENGTH
+from bert_tf.metrics.squad import f1_or_both_empty
 from bert_tf.system.type_names import Outputs, Strategy
 from bert_tf.tasks.base.programs.inputs import read_inputs
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData
@@ -19,17 +21,12 @@ from bert_tf.tasks.question_answering.answers import SquadPredictions
 from bert_tf.tasks.question_answering.features import QUESTION_REMEDY, SquadExamples, make_examples
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
+from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.tasks.question_answering.task import JointSquadTask, SquadTask
 from bert_tf.text.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
-
-from collections.abc import Sequence
-
-from bert_tf.metrics.squad import f1_or_both_empty
-from bert_tf.tasks.question_answering.questions import SquadQuestion
-
 
 class Squad(Program):
     """See `Program`."""

@@ -9,18 +9,21 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from absl import flags
+from absl import flags, logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.run_identity import check_files
 from bert_tf.checkpoints.run_record import (
+    RUN_NAME,
     check_seeds,
     has_checkpoints,
     is_same_path,
+    read_record,
     recorded,
     shared_values,
     similar_runs,
+    was_recorded_by,
 )
 from bert_tf.config import (
     Config,
@@ -41,10 +44,6 @@ from bert_tf.training.worker_group import joined_workers
 if typing.TYPE_CHECKING:
     from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
     from bert_tf.tasks.base.programs.rows_task import RowsTask
-
-from absl import logging
-
-from bert_tf.checkpoints.run_record import RUN_NAME, read_record, was_recorded_by
 
 # The fields of DataConfig that are flags of a program.
 DATA_FLAGS = ("eval_file", "vocab_file", "max_seq_length", "random_seed")

@@ -33,9 +33,8 @@ from absl import flags
 
 from benchmarks.timing import print_table
 from bert_tf.config import config_flags
-from export.serving_client import ServingClient, answer_rows
+from export.serving_client import Row, ServingClient, answer_rows, read_input
 from export.serving_rest import ServingError
-from export.serving_rows import Row, read_input
 
 SERVER = flags.DEFINE_string("server", "", "As of export.serving_client.")
 MODEL = flags.DEFINE_string("model", "bert", "Name of the model.")

@@ -11,7 +11,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.checkpoints.load_tokenizer import load_tokenizer
-from bert_tf.system.bounded_patterns import BoundedPatterns
+from bert_tf.system.bounded_files import BoundedPatterns
 from bert_tf.text.charsmap import check_charsmap, read_rules
 from bert_tf.text.fast_tokenizers import MAX_TOKEN_CHARACTERS, check_pattern, make_fast_tokenizer
 from bert_tf.text.sentencepiece_model import read_model

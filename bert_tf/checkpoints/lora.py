@@ -19,7 +19,7 @@ import numpy as np
 from bert_tf.checkpoints.checkpoint import Weights
 from bert_tf.checkpoints.hub import local_path
 from bert_tf.checkpoints.weight_files import modern_names, read_weight_file
-from bert_tf.system.bounded_patterns import BoundedPatterns
+from bert_tf.system.bounded_files import BoundedPatterns
 from bert_tf.system.files import json_field, read_json
 from bert_tf.system.model_names import is_hub_name
 

@@ -11,9 +11,12 @@ import os
 import pathlib
 import stat
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from typing import IO, Any
+
+import regex
 
 # The largest tokenizer file in use has 35 MB.
 MAX_BYTES = 64 << 20
@@ -215,3 +218,43 @@ def _check_method(info: zipfile.ZipInfo, source: str | os.PathLike) -> None:
         raise ValueError(
             f"{source}: {info.filename!r} is compressed by another method than deflate."
         )
+
+
+MAX_CHARACTERS = 1000
+SECONDS = 1.0
+# Counted repetitions of repetitions multiply while an expression is compiled, and recursion takes a
+# gigabyte a second: neither stops at the limit on the time.
+_UNBOUNDED = regex.compile(r"\{[0-9]+|\(\?(?!:)")
+
+
+class BoundedPatterns:
+    """Matches texts with expressions of a file, all of which share a limit on the time."""
+
+    def __init__(self, source: str | os.PathLike, seconds: float = SECONDS) -> None:
+        self.source = source
+        self._seconds = seconds
+
+    def matches(self, pattern: str, text: str, key: str) -> bool:
+        """Returns whether a text matches an expression as a whole; `key` names its setting.
+
+        Raises:
+          ValueError: if it is too long or no expression, counts, recurs, or the time is up.
+        """
+        where = f"{self.source}: {key} has {pattern!r:.100}"
+        if len(pattern) > MAX_CHARACTERS or _UNBOUNDED.search(pattern):
+            raise ValueError(
+                f"{where}; expected an expression of at most {MAX_CHARACTERS} characters without "
+                "counts in braces and (?."
+            )
+        start = time.monotonic()
+        try:
+            found = regex.fullmatch(pattern, text, timeout=max(self._seconds, 1e-3))
+        except (regex.error, RecursionError) as error:
+            raise ValueError(f"{where}, which is no regular expression: {error}.") from None
+        except TimeoutError:
+            raise ValueError(
+                f"{where}, which takes too long; expected names, or names with .* for any text."
+            ) from None
+        finally:
+            self._seconds -= time.monotonic() - start
+        return found is not None

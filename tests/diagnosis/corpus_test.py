@@ -11,8 +11,7 @@ import pytest
 
 from bert_tf.config import DataConfig
 from bert_tf.diagnosis import corpus
-from bert_tf.diagnosis.characters import odd_character
-from bert_tf.diagnosis.corpus import diagnose_corpus
+from bert_tf.diagnosis.corpus import diagnose_corpus, odd_character
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece
 from tests.conftest import LETTERS, SPECIAL_TOKENS, tiny_tokens

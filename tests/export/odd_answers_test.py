@@ -5,9 +5,8 @@ import copy
 import numpy as np
 import pytest
 
-from export.serving_client import ClientConfig, ServingClient, answer_rows, ask
+from export.serving_client import ClientConfig, ServingClient, answer_rows, ask, read_input
 from export.serving_rest import RestTransport, ServingError
-from export.serving_rows import read_input
 
 TEXT = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": "-1"}]}}
 FLOATS = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}, {"size": "2"}]}}

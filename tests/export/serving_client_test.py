@@ -17,9 +17,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export.serving_client import ClientConfig, ServingClient, answer_rows, ask
+from export.serving_client import (
+    ClientConfig,
+    ServingClient,
+    answer_rows,
+    as_columns,
+    ask,
+    read_input,
+)
 from export.serving_rest import ServingError, one_line, read_signatures
-from export.serving_rows import as_columns, read_input
 from tests.export.serving_stand_in import StandIn
 from tests.export.toy_model import save_toy_model
 from tests.float_bounds import assert_close

@@ -28,6 +28,7 @@ from bert_tf.text.tokenization import Tokenizer
 if TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
+
 class Squad(Program):
     """See `Program`."""
 

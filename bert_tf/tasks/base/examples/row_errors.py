@@ -26,6 +26,14 @@ _FLAGS = re.compile(
 def is_void(row: Mapping[str, Any], columns: Collection[str] = ()) -> bool:
     """Returns whether the annotation of a row was rejected, skipped or not agreed on.
 
+        answer: reject, ignore                  Prodigy
+        status: discarded, rejected ...         Argilla
+        was_cancelled, skipped: true            Label Studio
+        is_rejected, is_deleted, ignored: true  others
+        gold_label: -                           SNLI and MultiNLI: the annotators did not agree
+
+    Only rows that are read with their labels are left out: texts to predict are all answered.
+
     Args:
       columns: columns that are read as texts or labels; only `gold_label` also voids as a label.
     """
@@ -65,7 +73,7 @@ class RowErrors:
 
     Attributes:
       num_skipped: unlabelled rows that the reader leaves out.
-      num_void: rows left out because their annotation was rejected, see `void_rows`.
+      num_void: rows left out because their annotation was rejected, see `is_void`.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ import os
 import sys
 import typing
 
-from bert_tf.network.keras_classes import register_when_imported
+from bert_tf.network.keras_classes import CLASSES, register_when_imported
 from bert_tf.system.startup_lines import has_gpu, hide_startup_lines
 
 # Keras reads its backend once, when it is first imported; data, training and export are TensorFlow.
@@ -95,27 +95,11 @@ __all__ = [
     "load",
     "load_tokenizer",
 ]
-# Where each is: the module, below bert_tf, and its names.
+# Where each is: the module, below bert_tf, and its names; `CLASSES` has those that Keras registers.
 _MODULES = {
+    **CLASSES,
     "checkpoints.load_tokenizer": "load_tokenizer",
     "config": "ModelConfig OptimizerConfig",
-    "pretraining.objectives.electra": "ElectraDiscriminator ElectraPretrainer",
-    "tasks.embedding.late_interaction_model": "BertLateInteraction",
-    "tasks.embedding.model": "BertEmbedder",
-    "network.encoder": "BertEncoder",
-    "pretraining.masked_words.model": "BertPretrainer",
-    "tasks.classification.model": "BertClassifier",
-    "tasks.multiple_choice.model": "BertMultipleChoice",
-    "tasks.question_answering.joint_model": "BertJointSpanLabeler",
-    "tasks.question_answering.model": "BertSpanLabeler",
-    "tasks.tagging.model": "BertTokenClassifier",
-    "tasks.reranking.model": "BertReranker",
-    "tasks.base.models.preprocessor": "BertPreprocessor",
-    "training.optimizers": "LAMB AdamW AdamWeightDecay Muon",
-    "training.schedules": (
-        "LinearWarmupCosineDecay LinearWarmupLinearDecay LinearWarmupPolynomialDecay "
-        "LinearWarmupTrapezoid"
-    ),
     "inference.loading": "load",
     "text.bpe_vocab": "BpeVocab",
     "text.sentencepiece": "SentencePiece",
@@ -129,7 +113,7 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names.
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name not in _PLACES:
+    if name not in __all__:
         text = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(text, name=name, obj=sys.modules[__name__])  # It names what is near.
     return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

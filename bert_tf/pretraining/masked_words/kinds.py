@@ -3,17 +3,12 @@
 import typing
 from typing import Any
 
-from bert_tf.tasks.base.serving.kind import PAIR, Kind
+from bert_tf.tasks.base.serving.kind import PAIR, Kind, has_head
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
 MODEL = "bert_tf.pretraining.masked_words.model.BertPretrainer"
-
-
-def has_masked_lm(checkpoint: "Checkpoint", folder: str) -> bool:
-    """Returns whether a checkpoint has the head of a masked language model."""
-    return "masked_lm" in checkpoint.heads
 
 
 def pairs(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
@@ -28,7 +23,7 @@ FILL_MASK = Kind(
     methods=("fill_mask", "score", "continue_text"),
     model=MODEL,
     serving="bert_tf.pretraining.masked_words.serving.FillMaskServing",
-    is_default=has_masked_lm,
+    is_default=has_head("masked_lm"),
     options=("top_k", "rounds"),
     model_options={"use_next_sentence": False, "use_pooler": False},
 )

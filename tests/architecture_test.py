@@ -44,7 +44,7 @@ corpus.beam_examples corpus.corpus corpus.duplicates corpus.example_* corpus.pre
 corpus.tfds_corpus diagnosis.corpus diagnosis.findings diagnosis.report diagnosis.run*
 inference.kinds inference.loading inference.output_answers inference.predictor
 inference.rows.*
-pretraining.mask_samples pretraining.masked_words.answers pretraining.masked_words.kinds
+pretraining.shown_sentences pretraining.masked_words.answers pretraining.masked_words.kinds
 search.bm25 search.bulk search.documents search.faiss_index search.fusion search.index
 search.manifest search.open_index search.passages search.qdrant search.recall search.runners
 search.segments search.stored_vectors
@@ -54,7 +54,7 @@ tasks.base.examples.tables
 tasks.base.programs.inputs tasks.base.programs.program tasks.base.programs.results
 tasks.base.serving.kind tasks.base.serving.lite_model tasks.base.serving.metadata
 tasks.base.serving.onnx_model tasks.base.serving.row_model
-tasks.*.answers tasks.*.examples tasks.*.flag_rules tasks.*.inputs tasks.*.kinds tasks.*.report
+tasks.*.answers tasks.*.examples tasks.*.inputs tasks.*.kinds tasks.*.report
 tasks.*.sources
 text.*_training text.kinds text.sentencepiece text.text_tokenizer text.tokenization text.wordpiece
 training.curves training.metrics_log training.stopping training.worker_group

@@ -62,22 +62,12 @@ def default_batch_size(longest: int) -> int:
     return size
 
 
-def most_default_length(num_positions: int, most: int = MOST_LENGTH) -> int:
-    """Returns the length that texts are cut to by default.
-
-    Args:
-      num_positions: the longest sequence that the model can read.
-      most: limit for models that can read more.
-    """
-    return min(num_positions, most)
-
-
 def default_length(longest: int, most: int, least: int = LEAST_LENGTH) -> int:
     """Returns the length of a sequence for texts with at most `longest` tokens.
 
     Args:
       longest: tokens of the longest text, special tokens included.
-      most: see `most_default_length`.
+      most: the limit of the model, or of the default for models that read more.
       least: the smallest length to return, unless `most` is smaller.
     """
     rounded = math.ceil(longest / LENGTH_STEP) * LENGTH_STEP

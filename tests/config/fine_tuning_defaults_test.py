@@ -12,11 +12,11 @@ from absl.testing import flagsaver
 from bert_tf.checkpoints.run_record import recorded
 from bert_tf.config.fine_tuning_config import ClassifierConfig
 from bert_tf.config.fine_tuning_defaults import (
+    MOST_LENGTH,
     default_batch_size,
     default_epochs,
     default_learning_rate,
     default_length,
-    most_default_length,
 )
 from bert_tf.tasks.base.programs import run
 from bert_tf.tasks.base.programs.program import read_configs
@@ -121,7 +121,7 @@ def test_epochs_fall_as_examples_grow(num_examples, epochs):
     ],
 )
 def test_length_follows_the_longest_text(longest, num_positions, length):
-    assert default_length(longest, most_default_length(num_positions)) == length
+    assert default_length(longest, min(num_positions, MOST_LENGTH)) == length
 
 
 @pytest.mark.parametrize(

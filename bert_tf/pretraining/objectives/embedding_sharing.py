@@ -43,7 +43,6 @@ class EmbeddingDifferences(BertEmbeddings):
         return super().add_weight(name=f"{name}{DIFFERENCE}", shape=shape, initializer="zeros")
 
     def sum_tables(self, *args: Any, **kwargs: Any) -> Tensor:
-        """See `BertEmbeddings.sum_tables`."""
         # Only the generator's loss moves the generator's tables.
         others = ops.stop_gradient(self.sum_other_tables(*args, **kwargs))
         return super().sum_tables(*args, **kwargs) + others

@@ -30,7 +30,6 @@ class SentenceOrder(NextSentence):
     def baseline(
         self, config: ModelConfig, train: tf.data.Dataset, held_out: tf.data.Dataset
     ) -> dict[str, float]:
-        """Guesses at random."""
         return _renamed(super().baseline(config, train, held_out))
 
 

@@ -213,7 +213,6 @@ class BertClassifier(answers.ClassifierAnswers, FineTunedModel):
         return self.score_texts(inputs, training, dropout_seed)
 
     def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
-        """Returns the logits of each row, float32 [C]."""
         return self.predict_rows(rows, batch_size)
 
     # Probabilities and decisions ---------------------------------------------------------------

@@ -153,7 +153,6 @@ class Classifier(Program):
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> ClassificationTask:
-        """Makes the classifier and its task."""
         metrics = METRICS[self.kind]
         if self.glue:
             best = self.glue.best_metric

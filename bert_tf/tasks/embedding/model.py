@@ -347,9 +347,7 @@ def training_settings(**settings: Any) -> RetrieverConfig:
     config = RetrieverConfig(**settings)
     if config.retrieval_loss == "denoising" or config.has_data_sets:
         raise ValueError(f"loss is {config.retrieval_loss!r}, which only run_retriever supports.")
-    defaults = RetrieverConfig()
-    changed = [name for name, value in settings.items() if value != getattr(defaults, name)]
-    config.check_needs(changed)
+    config.check_needs(settings)
     return config
 
 

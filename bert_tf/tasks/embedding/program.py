@@ -136,7 +136,6 @@ class Retriever(Program):
         write_embedding(folder, self.embedding)
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Tokenizes the texts."""
         self.vocab = tokenizer.vocab
         examples: dict[str, Any] = {}
         remedy = self.text_remedy()
@@ -211,7 +210,6 @@ class Retriever(Program):
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> EmbeddingTask:
-        """Creates the model and its task."""
         self.check_rows()
         model = self.make_model(config, **options)
         # `read_training` chooses the loss, so that without training there is no name of one.
@@ -295,7 +293,6 @@ class SparseRetriever(Retriever):
         """Writes nothing: the checkpoint is that of a model with an MLM head."""
 
     def make_model(self, config: ModelConfig, **options: Any) -> Any:
-        """Creates the model."""
         return BertSplade(config, **options)
 
     def make_loss(self, model: Model) -> losses.Loss:
@@ -344,7 +341,6 @@ class LateInteractionRetriever(Retriever):
         return self.embedding.similarity
 
     def make_model(self, config: ModelConfig, **options: Any) -> Any:
-        """Creates the model."""
         return BertLateInteraction(config, self.embedding, self.vocab, **options)
 
 
@@ -386,7 +382,6 @@ class DenoisingRetriever(Retriever):
         return make_denoising_examples(packer, texts, self.configs.task.deletion_rate)
 
     def make_model(self, config: ModelConfig, **options: Any) -> Any:
-        """Creates the model."""
         return BertDenoiser(config, self.embedding, **options)
 
     def make_loss(self, model: Model) -> Any:

@@ -75,7 +75,6 @@ class BertSplade(HeadOnEncoder):
     def from_checkpoint(
         cls, checkpoint: "Checkpoint", allow_missing: Any = (), **arguments: Any
     ) -> typing.Self:
-        """See `FromPretrained`."""
         check_head(checkpoint)
         return super().from_checkpoint(checkpoint, allow_missing, **arguments)
 

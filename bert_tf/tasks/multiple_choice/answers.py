@@ -4,7 +4,6 @@ contexts, choices --read_choices--> pairs --pair_rows--> rows --compute_rows--> 
     --best_choice--> choice, index, probability
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,13 @@ import numpy as np
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.metrics.classification import softmax
 from bert_tf.system.type_names import Column, Texts
-from bert_tf.tasks.base.examples.columns import is_empty, read_column, read_pairs, read_texts
+from bert_tf.tasks.base.examples.columns import (
+    as_two_columns,
+    is_empty,
+    read_column,
+    read_pairs,
+    read_texts,
+)
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.multiple_choice.features import pair_rows
 from bert_tf.text.text_counts import counts_texts
@@ -107,16 +112,13 @@ def read_choices(x: Texts) -> tuple[list[str], list[tuple[str, ...]]]:
     Raises:
       ValueError: if x is neither, the columns have different lengths, or a value is not a text.
     """
-    # A list holds pairs, and a tuple two columns.
-    if isinstance(x, list) and x and all(map(_is_pair, x)):
-        x = tuple(zip(*x, strict=True))
-    if not isinstance(x, tuple) or len(x) != 2:
-        raise ValueError(
-            "Expected (contexts, choices), a list of texts and a list of lists, or a list of pairs "
-            "(context, list of choices)."
-        )
-    contexts = read_texts(x[0], "contexts")
-    lists = read_column(x[1], "choices")
+    given = as_two_columns(
+        x,
+        "(contexts, choices), a list of texts and a list of lists, or a list of pairs (context, "
+        "list of choices)",
+    )
+    contexts = read_texts(given[0], "contexts")
+    lists = read_column(given[1], "choices")
     if len(contexts) != len(lists):
         raise ValueError(
             f"{len(contexts):,} contexts and {len(lists):,} lists of choices; expected equal "
@@ -124,10 +126,3 @@ def read_choices(x: Texts) -> tuple[list[str], list[tuple[str, ...]]]:
         )
     choices = [tuple(read_texts(row, f"choices[{index}]")) for index, row in enumerate(lists)]
     return contexts, choices
-
-
-def _is_pair(value: object) -> bool:
-    """Returns whether a value is a pair of a context and something else."""
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        return False
-    return len(value) == 2 and isinstance(value[0], str)

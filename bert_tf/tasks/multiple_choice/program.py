@@ -33,7 +33,6 @@ class MultipleChoice(Program):
     plot_titles = {"loss": "loss", "teacher_loss": "loss to the teacher", "accuracy": "accuracy"}
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Tokenizes the examples."""
         length = self.configs.data.max_seq_length
 
         def make(use: str, file: str) -> ChoiceExamples:
@@ -64,7 +63,6 @@ class MultipleChoice(Program):
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> MultipleChoiceTask:
-        """Creates the model and its task."""
         model = BertMultipleChoice(config, **options)
         return MultipleChoiceTask(
             model,

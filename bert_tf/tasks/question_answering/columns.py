@@ -1,10 +1,10 @@
 """Reads questions, contexts and answers passed from Python."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bert_tf.system.type_names import Column
-from bert_tf.tasks.base.examples.columns import is_missing, read_texts
+from bert_tf.tasks.base.examples.columns import as_two_columns, is_missing, read_texts
 from bert_tf.tasks.question_answering.questions import SquadAnswer, SquadQuestion
 
 
@@ -17,16 +17,11 @@ def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:
     Raises:
       ValueError: if x is neither, the columns have different lengths, or a value is not a text.
     """
-    # The type tells the two formats apart: ([q1, q2], [c1, c2]) would fit both.
-    if isinstance(x, list) and x and all(map(_is_pair, x)):
-        x = tuple(zip(*x, strict=True))
-    if not isinstance(x, tuple) or len(x) != 2:
-        raise ValueError(
-            "Expected (questions, contexts), a tuple of two lists of texts, or a list of pairs "
-            "(question, context)."
-        )
-    questions = read_texts(x[0], name)
-    contexts = read_texts(x[1], "contexts")
+    given = as_two_columns(
+        x, "(questions, contexts), a tuple of two lists of texts, or a list of pairs"
+    )
+    questions = read_texts(given[0], name)
+    contexts = read_texts(given[1], "contexts")
     if len(questions) != len(contexts):
         raise ValueError(
             f"{len(questions):,} questions and {len(contexts):,} contexts; expected equal numbers."
@@ -35,10 +30,6 @@ def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:
     for index, (question, context) in enumerate(zip(questions, contexts, strict=True)):
         asked.append(SquadQuestion(str(index), question, context, None, (), is_impossible=False))
     return asked
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) == 2
 
 
 def read_answer(value: object, context: str, where: str) -> SquadAnswer | None:

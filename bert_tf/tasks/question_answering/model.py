@@ -100,7 +100,6 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
 
     @property
     def reading(self) -> SquadConfig:
-        """Options for splitting contexts into windows and for selecting answers."""
         return self._reading or reading_of_rows(self.max_seq_length)
 
     def read_examples(

@@ -100,7 +100,6 @@ class Squad(Program):
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> SquadTask:
-        """Creates the model and its task."""
         given = self.configs.task
         if self.is_joint:
             reading = {name: getattr(given, name) for name in SquadConfig.names()}

@@ -140,9 +140,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
                 "list_size": list_size,
             }
             config = RerankerConfig(**settings)
-            defaults = RerankerConfig()
-            changed = [name for name, value in settings.items() if value != getattr(defaults, name)]
-            config.check_needs(changed)
+            config.check_needs(settings)
             if config != self._settings:
                 # Keras keeps the traced graphs of a step, which contain the previous loss.
                 self.train_function = None
@@ -257,7 +255,6 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         new_head: bool = False,
         **arguments: Any,
     ) -> Self:
-        """Creates the model from a loaded checkpoint; see `FineTunedModel`."""
         if not new_head and cls.head_name in checkpoint.heads:
             check_one_label(checkpoint)
         return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)

@@ -46,7 +46,6 @@ class Reranker(Program):
         self.configs = self.configs._replace(data=data)
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Tokenizes the queries and their documents."""
         given = self.configs.task
         length = self.configs.data.max_seq_length
 
@@ -75,7 +74,6 @@ class Reranker(Program):
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> RerankingTask:
-        """Creates the model and its task."""
         given = self.configs.task
         model = BertReranker(config, **options)
         return RerankingTask(

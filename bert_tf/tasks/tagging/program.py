@@ -44,7 +44,6 @@ class Tagger(Program):
         self.tagged = tagged
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
-        """Tokenizes the sentences."""
         length = self.configs.data.max_seq_length
         labels = self.tagged.choose_labels(labels)
 
@@ -84,7 +83,6 @@ class Tagger(Program):
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> TaggingTask:
-        """Makes the tagger and its task."""
         model = BertTokenClassifier(config, len(labels), **options)
         return TaggingTask(
             model,

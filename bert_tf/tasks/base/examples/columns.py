@@ -174,6 +174,20 @@ def _read_two_columns(
     return first, second
 
 
+def as_two_columns(x: Any, expected: str) -> tuple[Any, Any]:
+    """Returns two columns, given as a tuple of them or as a list of pairs.
+
+    Raises:
+      ValueError: if they are given in another way, with the ways that are `expected`.
+    """
+    # The type tells them apart: ([q1, q2], [c1, c2]) would fit both.
+    if isinstance(x, list) and x and all(map(_has_two, x)):
+        x = tuple(zip(*x, strict=True))
+    if not isinstance(x, tuple) or len(x) != 2:
+        raise ValueError(f"Expected {expected}.")
+    return x
+
+
 def text_column(texts: TextColumn) -> list[str]:
     """Returns the texts of a request, which may be none; see `read_texts`."""
     return read_texts(texts, may_be_empty=True)
@@ -418,6 +432,10 @@ def _begins_pairs(row: object) -> bool:
 
 def _is_pair(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, str) for v in value)
+
+
+def _has_two(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) == 2
 
 
 def _is_alone(value: object) -> bool:

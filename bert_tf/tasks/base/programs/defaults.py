@@ -19,7 +19,6 @@ from bert_tf.config.fine_tuning_defaults import (
     default_epochs,
     default_learning_rate,
     default_length,
-    most_default_length,
 )
 from bert_tf.config.flag_rules import MODEL_RULES
 from bert_tf.config.rules import check_rules
@@ -101,7 +100,7 @@ def before_reading(
         return configs
     longest = configs.model.longest_row
     longest = min(longest, int(stated.get("max_seq_length", longest)))
-    most = most_default_length(longest, choice.lengths[1])
+    most = min(longest, choice.lengths[1])
     return configs._replace(data=dataclasses.replace(configs.data, max_seq_length=most))
 
 

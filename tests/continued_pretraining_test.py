@@ -13,22 +13,10 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.conftest import CORPUS, tiny_tokens
-from tests.programs import fail, finish, run
+from tests.programs import FOUR_STEPS, fail, finish, run
 from tests.tiny_model import write_tiny_model
 
-FLAGS = {
-    "do_train": "true",
-    "max_seq_length": 32,
-    "max_predictions_per_seq": 5,
-    "train_batch_size": 8,
-    "learning_rate": 1e-3,
-    "num_warmup_steps": 1,
-    "num_train_steps": 4,
-    "save_checkpoints_steps": 2,
-    "log_steps": 1,
-    "num_workers": 1,
-    "jit_compile": "false",
-}
+FLAGS = {**FOUR_STEPS, "max_seq_length": 32, "max_predictions_per_seq": 5}
 
 
 @pytest.fixture(scope="module")

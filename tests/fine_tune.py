@@ -32,6 +32,17 @@ FLAGS = {
     "jit_compile": "false",
 }
 
+# Of a run that trains, evaluates and predicts.
+WHOLE_RUN = {
+    **FLAGS,
+    "train_batch_size": 16,
+    "hidden_dropout_prob": 0,
+    "log_steps": 10,
+    "do_train": "true",
+    "do_eval": "true",
+    "do_predict": "true",
+}
+
 
 def write_folder(folder: pathlib.Path, num_hidden_layers: int = 1) -> pathlib.Path:
     """Writes a model, train.csv of 48 texts and dev.csv of 25, two of them with wrong labels."""

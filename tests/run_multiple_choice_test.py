@@ -16,6 +16,7 @@ from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples
 from bert_tf.tasks.multiple_choice.program import MultipleChoice
 from tests.fine_tune import (
+    WHOLE_RUN,
     fine_tune,
     read_results,
     read_tsv,
@@ -29,19 +30,7 @@ from tests.tiny_model import write_tiny_model
 WORDS = ("the", "boat", "house", "on", "water", "floats", "sinks", "burns", "falls", "slowly")
 WRONG = ("sinks", "burns", "falls")
 NUM_WRONG = 3  # labels of dev.csv
-FLAGS = {
-    "optimizer": "adam_weight_decay",  # Learns so few rows in fewer steps.
-    "max_seq_length": 24,
-    "train_batch_size": 16,
-    "learning_rate": 3e-3,
-    "num_train_steps": 30,
-    "hidden_dropout_prob": 0,
-    "log_steps": 10,
-    "jit_compile": "false",
-    "do_train": "true",
-    "do_eval": "true",
-    "do_predict": "true",
-}
+FLAGS = {**WHOLE_RUN, "max_seq_length": 24, "num_train_steps": 30}
 
 
 def make_rows(seed, count):

@@ -19,6 +19,7 @@ from bert_tf.tasks.base.programs.program import read_configs
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.training.memory import choose_micro_batches
 from tests.fine_tune import (
+    WHOLE_RUN,
     fine_tune,
     read_results,
     read_tsv,
@@ -29,19 +30,7 @@ from tests.tasks.embedding.beir_test import write as write_beir
 from tests.tiny_model import write_tiny_model
 
 WORDS = ("boat", "house", "water", "mill")
-FLAGS = {
-    "optimizer": "adam_weight_decay",  # Learns so few rows in fewer steps.
-    "max_seq_length": 16,
-    "train_batch_size": 16,
-    "learning_rate": 3e-3,
-    "num_train_steps": 60,
-    "hidden_dropout_prob": 0,
-    "log_steps": 10,
-    "jit_compile": "false",
-    "do_train": "true",
-    "do_eval": "true",
-    "do_predict": "true",
-}
+FLAGS = {**WHOLE_RUN, "num_train_steps": 60}
 
 
 def make_rows(seed: int, count: int) -> list[dict]:

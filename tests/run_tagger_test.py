@@ -14,25 +14,13 @@ import pytest
 from bert_tf.tasks.tagging.conll import CONLLU_COLUMNS
 from bert_tf.training.metrics_log import read_metrics
 from tests import entity_twin
-from tests.fine_tune import files_of, fine_tune, read_results, read_tsv, refuse
+from tests.fine_tune import WHOLE_RUN, files_of, fine_tune, read_results, read_tsv, refuse
 from tests.programs import finish, run
 from tests.tiny_model import write_tiny_model
 
 FIRST_NAMES, LAST_NAMES, PLACES = ("anna", "ben", "carla"), ("stone", "mill"), ("oslo", "lima")
 VERBS, OTHERS = ("walks", "sleeps"), ("in", "the", "house", "of", "green", "water")
-FLAGS = {
-    "optimizer": "adam_weight_decay",  # Learns so few rows in fewer steps.
-    "max_seq_length": 20,
-    "train_batch_size": 16,
-    "learning_rate": 5e-3,
-    "num_train_steps": 50,
-    "hidden_dropout_prob": 0,
-    "log_steps": 10,
-    "jit_compile": "false",
-    "do_train": "true",
-    "do_eval": "true",
-    "do_predict": "true",
-}
+FLAGS = {**WHOLE_RUN, "max_seq_length": 20, "learning_rate": 5e-3, "num_train_steps": 50}
 
 
 def make_sentences(seed, count):

@@ -8,24 +8,16 @@ import safetensors.numpy
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from tests.conftest import CORPUS
-from tests.programs import SMALL_BERT, finish, run
+from tests.programs import FOUR_STEPS, SMALL_BERT, finish, run
 
 FLAGS = {
     **SMALL_BERT,
+    **FOUR_STEPS,
     "hidden_dropout_prob": 0.1,
     "num_hidden_layers": 3,
     "num_layer_groups": 1,
     "embedding_size": 16,
     "sentence_order": "true",
-    "do_train": "true",
-    "train_batch_size": 8,
-    "learning_rate": 1e-3,
-    "num_warmup_steps": 1,
-    "num_train_steps": 4,
-    "save_checkpoints_steps": 2,
-    "log_steps": 1,
-    "num_workers": 1,
-    "jit_compile": "false",
 }
 
 

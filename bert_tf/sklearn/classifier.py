@@ -7,7 +7,12 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassifierMixin
 
-from bert_tf.sklearn import input
+from bert_tf.sklearn.input import (
+    check_y_is_given,
+    read_classes,
+    read_texts_or_pairs,
+    with_weight,
+)
 from bert_tf.sklearn.text_estimator import RandomState, TextPredictor
 from bert_tf.system.type_names import Column, Labels, Texts
 
@@ -91,10 +96,10 @@ class BertTextClassifier(ClassifierMixin, TextPredictor):
         Raises:
           ValueError: if the input is wrong, before TensorFlow is loaded.
         """
-        input.check_y_is_given(self, y)
-        texts = input.read_texts_or_pairs(X)
-        texts, y, weights = input.with_weight(texts, y, sample_weight)
-        targets = input.read_classes(y)
+        check_y_is_given(self, y)
+        texts = read_texts_or_pairs(X)
+        texts, y, weights = with_weight(texts, y, sample_weight)
+        targets = read_classes(y)
         self._check_checkpoint()
         from bert_tf.tasks.classification.decisions import Decisions
 

@@ -7,7 +7,12 @@ from typing import Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from bert_tf.sklearn import input
+from bert_tf.sklearn.input import (
+    check_y_is_given,
+    read_targets,
+    read_texts_or_pairs,
+    with_weight,
+)
 from bert_tf.sklearn.text_estimator import RandomState, TextPredictor
 from bert_tf.system.type_names import Column, Labels, Texts
 
@@ -60,9 +65,9 @@ class BertTextRegressor(RegressorMixin, TextPredictor):
         Raises:
           ValueError: if the input is wrong, before TensorFlow is loaded.
         """
-        input.check_y_is_given(self, y)
-        texts, y, weights = input.with_weight(input.read_texts_or_pairs(X), y, sample_weight)
-        numbers = input.read_targets(y)
+        check_y_is_given(self, y)
+        texts, y, weights = with_weight(read_texts_or_pairs(X), y, sample_weight)
+        numbers = read_targets(y)
         self._check_checkpoint()
         head = {"num_labels": 1, "problem_type": "regression"}
         self.model_ = self._trained(texts, numbers, weights, head)

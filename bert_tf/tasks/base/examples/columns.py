@@ -174,7 +174,7 @@ def _read_two_columns(
     return first, second
 
 
-def as_two_columns(x: Any, expected: str) -> tuple[Any, Any]:
+def as_two_columns(x: object, expected: str) -> tuple[Any, Any]:
     """Returns two columns, given as a tuple of them or as a list of pairs.
 
     Raises:
@@ -185,7 +185,7 @@ def as_two_columns(x: Any, expected: str) -> tuple[Any, Any]:
         x = tuple(zip(*x, strict=True))
     if not isinstance(x, tuple) or len(x) != 2:
         raise ValueError(f"Expected {expected}.")
-    return x
+    return x[0], x[1]
 
 
 def text_column(texts: TextColumn) -> list[str]:

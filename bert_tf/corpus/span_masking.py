@@ -65,7 +65,6 @@ def select_spans(
     words = tf.maximum(tf.cumsum(_int(is_word), axis=1) - 1, 0)  # [B, T], the word of each token
     sizes = sum_by_index(_int(candidates), words)  # [B, T], tokens of each word
     num_words = tf.reduce_sum(_int(is_word), axis=1)  # [B]
-
     num_segments = tf.reduce_sum(_int(begins_segment), axis=1)
     wanted, num_spans = _draw_numbers(
         bits.rounding, counts, num_words, sizes, num_segments, trimmed
@@ -73,7 +72,8 @@ def select_spans(
     lengths = _draw_lengths(bits.lengths, wanted, num_spans, trimmed, max_predictions)
     spans, from_end = _lay_out(bits.layout, lengths, num_words - wanted, num_spans, len(trimmed))
     # Word k of the sequence is the word (k - turn) of the layout.
-    indices = tf.range(tf.shape(candidates)[1])[None]
+    size = tf.shape(candidates)[1]
+    indices = tf.range(size)[None]
     modulus = tf.maximum(num_words, 1)[:, None]
     drawn = tf.cast(
         _uniform(bits.rounding[:, _TURN, None]) * tf.cast(modulus, tf.float64), tf.int32
@@ -81,10 +81,12 @@ def select_spans(
     sizes_in_layout = tf.gather(sizes, (indices + drawn) % modulus, batch_dims=1)
     is_planned = (spans > 0) & (indices < num_words[:, None])
     # Words are taken from the beginnings of spans to their ends, then beyond, up to the count.
-    order = tf.argsort(tf.where(is_planned, -from_end, tf.shape(words)[1]), axis=1, stable=True)
-    used = tf.cumsum(tf.gather(sizes_in_layout, order, batch_dims=1), axis=1)
-    is_taken = used <= counts[:, None]
-    taken = is_planned & (sum_by_index(_int(is_taken), order) > 0)
+    keys = tf.where(is_planned, from_end * size - indices, -size * size)  # [B, T], all different
+    first = tf.math.top_k(keys, tf.minimum(max_predictions, size))  # [B, P]
+    used = tf.cumsum(tf.gather(sizes_in_layout, first.indices, batch_dims=1), axis=1)
+    num_taken = tf.reduce_sum(_int(used <= counts[:, None]), axis=1)  # [B]
+    last = tf.gather(first.values, tf.maximum(num_taken - 1, 0), batch_dims=1)
+    taken = is_planned & (keys >= last[:, None]) & (num_taken > 0)[:, None]
     slot_of_token = (words - drawn) % modulus
     selected = candidates & tf.gather(taken, slot_of_token, batch_dims=1)
     span_of_token = tf.gather(spans, slot_of_token, batch_dims=1)

@@ -1,5 +1,6 @@
 """Offsets in UTF-16, bytes and other line ends, and brat's files, worked out by hand."""
 
+import csv
 import json
 
 import pytest
@@ -60,6 +61,56 @@ def test_spans_of_entities_are_converted(unit, form, tmp_path):
     ]
     assert [word for word, tag in tagged if tag == "B-LOC"] == ["Paris", "Oslo"]
     assert len(sentences) == (1 if form == "jsonl" else 2)
+
+
+def labelled_rows() -> list[dict]:
+    """Returns rows with a span each, in UTF-16; the last one is wrong in any unit."""
+    rows = []
+    for word in ("Paris", "Oslo"):
+        start = offset(word, "utf-16")
+        rows.append({"text": CONTEXT, "label": [[start, start + len(word), "LOC"]]})
+    return [*rows, {"text": "plain words", "label": [[1, 3, "LOC"]]}]
+
+
+def test_one_wrong_span_leaves_the_unit_of_the_others(tmp_path):
+    path = tmp_path / "ner.jsonl"
+    path.write_text("\n".join(map(json.dumps, labelled_rows())), encoding="utf8")
+    with pytest.raises(ValueError, match=r"ner\.jsonl line 3: ") as caught:
+        read_tagged(str(path), is_needed=True)
+    assert "line 1" not in str(caught.value)
+
+
+def test_one_wrong_answer_leaves_the_unit_of_the_others(tmp_path):
+    rows = []
+    starts = {"Paris": offset("Paris", "utf-16"), "Oslo": offset("Oslo", "utf-16"), "in": 0}
+    for word, start in starts.items():
+        answers = {"text": [word], "answer_start": [start]}
+        row = {"id": word, "context": CONTEXT, "question": "where?", "answers": answers}
+        rows.append(row)
+    path = tmp_path / "qa.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf8")
+    questions = read_squad(path, is_training=True, version_2=False)
+    assert [question.id for question in questions] == ["Paris", "Oslo"]
+    for question in questions:
+        assert CONTEXT[question.answer.start :].startswith(question.id)
+
+
+@pytest.mark.parametrize("form", ["objects", "lists"])
+def test_spans_in_a_cell_are_read(form, tmp_path):
+    """Label Studio's CSV has a list of objects, and doccano's rows lists, as JSON."""
+    path = tmp_path / "ner.csv"
+    with path.open("w", encoding="utf8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        for row in labelled_rows()[:2]:
+            ((start, end, label),) = spans = row["label"]
+            if form == "objects":
+                spans = [{"start": start, "end": end, "text": "x", "labels": [label]}]
+            writer.writerow([row["text"], json.dumps(spans)])
+    tagged = []
+    for sentence in read_tagged(str(path), is_needed=True):
+        tagged += [word for word, tag in zip(*sentence[:2], strict=True) if tag != "O"]
+    assert tagged == ["Paris", "Oslo"]
 
 
 def test_brat_without_its_text_is_named(tmp_path):

@@ -4,6 +4,7 @@ Reference: google-research/bert's run_squad.py; Rajpurkar et al. 2016 and 2018.
 """
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -12,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.tasks.base.examples.offsets import code_points, find_unit
+from bert_tf.tasks.base.examples.offsets import code_points, find_unit, is_at
 from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.question_answering.sources import field, read_paragraphs
 
@@ -81,7 +82,7 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     skipped: dict[str, SquadQuestion] = {}
     errors = RowErrors()
     paragraphs = list(read_paragraphs(path))
-    unit = find_unit(functools.partial(_are_found, paragraphs), str(path))
+    unit = find_unit(functools.partial(_count_lost, paragraphs), str(path))
     for paragraph, where in paragraphs:
         context = field(paragraph, "context", str, where)
         for values in field(paragraph, "qas", list, where):
@@ -134,12 +135,10 @@ def _answers_of(paragraphs: Sequence[tuple[Any, str]]) -> Iterator[tuple[str, st
                     yield context, text, start
 
 
-def _are_found(paragraphs: Sequence[tuple[Any, str]], unit: str) -> bool:
-    """Returns whether all answers of a file are at their starts."""
-    return all(
-        context.startswith(text, code_points(context, start, unit))
-        for context, text, start in _answers_of(paragraphs)
-    )
+def _count_lost(paragraphs: Sequence[tuple[Any, str]], unit: str) -> int:
+    """Returns how many answers of a file are not at their starts."""
+    answers = _answers_of(paragraphs)
+    return sum(not is_at(text, context, start, unit) for context, text, start in answers)
 
 
 def _in_code_points(values: object, context: str, unit: str) -> Any:
@@ -149,7 +148,9 @@ def _in_code_points(values: object, context: str, unit: str) -> Any:
     answers = []
     for answer in values["answers"]:
         if isinstance(answer, dict) and type(answer.get("answer_start")) is int:
-            answer = {**answer, "answer_start": code_points(context, answer["answer_start"], unit)}
+            with contextlib.suppress(ValueError):  # It is wrong in any unit, and is reported.
+                start = code_points(context, answer["answer_start"], unit)
+                answer = {**answer, "answer_start": start}
         answers.append(answer)
     return {**values, "answers": answers}
 

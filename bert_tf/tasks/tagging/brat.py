@@ -7,12 +7,13 @@ Relations, events, attributes and notes are not read. Each line of the text is a
 Reference: brat.nlplab.org/standoff.html.
 """
 
+import contextlib
 import pathlib
 import re
 from collections.abc import Iterator
 
 from bert_tf.system.files import read_lines
-from bert_tf.tasks.base.examples.offsets import code_points, find_unit
+from bert_tf.tasks.base.examples.offsets import code_points, find_unit, is_at
 from bert_tf.tasks.base.examples.row_errors import RowError
 from bert_tf.tasks.base.examples.tables import Row, read_plain_text
 
@@ -36,17 +37,14 @@ def read_brat(path: str) -> Iterator[tuple[str, Row]]:
     text = "\n".join(read_lines(text_path))
     entities = list(_entities(path))
 
-    def fits(unit: str) -> bool:
-        return all(
-            text.startswith(words, code_points(text, start, unit))
-            for _, start, _, _, words in entities
-        )
+    def count_wrong(unit: str) -> int:
+        return sum(not is_at(words, text, start, unit) for _, start, _, _, words in entities)
 
-    unit = find_unit(fits, path)
+    unit = find_unit(count_wrong, path)
     spans = []
     for where, start, end, label, words in entities:
-        start = code_points(text, start, unit)
-        end = code_points(text, end, unit)
+        with contextlib.suppress(ValueError):  # Then the text at the offsets is another.
+            start, end = code_points(text, start, unit), code_points(text, end, unit)
         if text[start:end] != words or "\n" in words:
             raise RowError(
                 f"{where}: {words!r:.80} is not the text from {start} to {end} in one line of "

@@ -83,8 +83,11 @@ def read_text_spans(values: object, key: str, text: str, unit: str, where: str) 
     """
     spans = []
     for span in read_spans(values, key, where):
-        start = code_points(text, span.start, unit)
-        end = code_points(text, span.end, unit)
+        try:
+            start = code_points(text, span.start, unit)
+            end = code_points(text, span.end, unit)
+        except ValueError as error:
+            raise RowError(f"{where}: span {[*span]}: {error}") from None
         if end > len(text):
             raise RowError(
                 f"{where}: span [{start}, {end}, {span.label!r}] ends after the end of the text, "

@@ -164,7 +164,7 @@ def read_tagged_table(
 
     sentences, errors = read("")
     if errors.errors and has_tags:
-        unit = find_unit(lambda unit: bool(unit) and not read(unit)[1].errors, path)
+        unit = find_unit(lambda unit: len(read(unit)[1].errors), path)
         sentences, errors = read(unit) if unit else (sentences, errors)
     errors.finish(path, len(sentences))
     with_words = [sentence for sentence in sentences if sentence.words]

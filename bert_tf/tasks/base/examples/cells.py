@@ -4,6 +4,8 @@
 []    set()
 """
 
+import contextlib
+import json
 import re
 from typing import Any, TypeGuard
 
@@ -56,7 +58,13 @@ def read_list(cell: str) -> list[Any] | None:
 
 def as_list(value: object) -> Any:
     """Returns the value of a column of lists: one that is written out in a cell as a list."""
-    items = read_list(value) if looks_like_list(value) else None
+    if not looks_like_list(value):
+        return value
+    items: Any = read_list(value)
+    if items is None and value.strip()[1:].lstrip()[:1] in ("{", "["):
+        # Lists of spans, which Label Studio and doccano write as JSON.
+        with contextlib.suppress(ValueError, RecursionError):
+            items = json.loads(value)
     return value if items is None else items
 
 

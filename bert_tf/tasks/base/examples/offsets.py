@@ -41,25 +41,30 @@ _SIZES: dict[str, Callable[[str], int]] = {
 }
 
 
-def find_unit(fits: Callable[[str], bool], source: str) -> str:
-    """Returns the unit in which the offsets of a file are counted; "" for code points.
+def find_unit(count_wrong: Callable[[str], int], source: str) -> str:
+    """Returns the unit in which the fewest offsets of a file are wrong; "" for code points.
 
     Args:
-      fits: whether all offsets of the file are right in a unit; ValueError means that one is within
-        a character.
+      count_wrong: returns how many are wrong in a unit.
       source: the file, for the log.
     """
-    if fits(""):
-        return ""
+    found = ""
+    fewest = count_wrong("")
     for unit in _COUNTS:
-        try:
-            is_fit = fits(unit)
-        except ValueError:
-            continue
-        if is_fit:
-            logging.info("%s: offsets are counted in %s, and are converted.", source, unit)
-            return unit
-    return ""
+        # A single wrong offset does not make the others those of code points.
+        if fewest and (wrong := count_wrong(unit)) < fewest:
+            found, fewest = unit, wrong
+    if found:
+        logging.info("%s: offsets are counted in %s, and are converted.", source, found)
+    return found
+
+
+def is_at(words: str, text: str, offset: int, unit: str) -> bool:
+    """Returns whether words are at an offset of a text."""
+    try:
+        return text.startswith(words, code_points(text, offset, unit))
+    except ValueError:
+        return False
 
 
 def code_points(text: str, offset: int, unit: str) -> int:
@@ -72,4 +77,7 @@ def code_points(text: str, offset: int, unit: str) -> int:
         return offset
     if not 0 <= offset <= _SIZES[unit](text):
         raise ValueError(f"offset {offset} is outside of the text")
-    return _COUNTS[unit](text, offset)
+    try:
+        return _COUNTS[unit](text, offset)
+    except UnicodeDecodeError:
+        raise ValueError(f"offset {offset} is within a character") from None

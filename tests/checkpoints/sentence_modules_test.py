@@ -254,10 +254,16 @@ def test_the_program_scores_without_training(tmp_path, changes):
     np.testing.assert_allclose(scores, logits(pairs, pack)[:, 0], rtol=0, atol=1e-5)
 
 
-def test_programs_refuse_what_they_cannot_use(tmp_path):
-    make_folder(tmp_path / "one", ["cls"], [])
+@pytest.mark.slow
+def test_a_litert_file_scores_as_the_model(tmp_path):
+    make_folder(tmp_path / "ce", ["cls"], [GELU, ("LayerNorm",)])
     lite = {"output_file": tmp_path / "x.tflite", "no_gate": "true", "quantize": "none"}
-    assert "reranker" in fail(run("export.tflite", model_dir=tmp_path / "one", **lite))
+    finish(run("export.tflite", model_dir=tmp_path / "ce", **lite))
+    expected = bert_tf.BertReranker.from_pretrained(tmp_path / "ce").score(PAIRS)
+    assert_close(bert_tf.load(tmp_path / "x.tflite").score(PAIRS), expected)
+
+
+def test_the_program_refuses_several_labels(tmp_path):
     make_folder(tmp_path / "three", ["cls"], [], num_labels=3)
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"query": "a", "positive": "b", "negatives": ["x"]}))

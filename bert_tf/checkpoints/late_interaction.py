@@ -258,11 +258,7 @@ def _with_tokens(
 ) -> Checkpoint:
     """Returns the checkpoint with its layers and settings.
 
-    Args:
-      fields: those of `TokenVectors`, and document_length.
-      limit: the maximum length of texts whose side states none; None: all positions.
-      embedding: fields of `EmbeddingConfig`.
-      weights: the weights of the layers.
+    `limit` is the maximum length of texts whose side states none; None: all positions.
     """
     longest = checkpoint.config.longest_row
     for name in SIDE_SETTINGS:

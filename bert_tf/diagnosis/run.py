@@ -123,14 +123,7 @@ def _describe_event(event: dict[str, Any]) -> str:
 
 
 def _check_curve(run: Run, diagnosis: Diagnosis, curve: Curve, model: str = "") -> None:
-    """Checks a loss for spikes, divergence and stagnation.
-
-    Args:
-      run: the run that the curve belongs to.
-      diagnosis: gets the findings.
-      curve: losses in nats.
-      model: "generator" or "discriminator" in ELECTRA; "" for other models.
-    """
+    """Checks a loss in nats; `model` is "generator" or "discriminator" in ELECTRA, otherwise ""."""
     steps, losses = curve
     if len(losses) < MIN_LINES:
         return

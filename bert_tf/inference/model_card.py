@@ -194,13 +194,7 @@ def _dataset(flags: dict[str, str]) -> tuple[str, str]:
 
 
 def _evaluated(results: dict[str, float], task: str, known: str, dataset: str) -> list[Any]:
-    """Returns the results for which the hub has a metric.
-
-    Args:
-      task: the hub's name of the task.
-      known: the hub's name of the data set; "" for a file.
-      dataset: name of the data set or the file.
-    """
+    """Returns the results for which the hub has a metric; for the data see `_dataset`."""
     from huggingface_hub import EvalResult
 
     evaluated = []

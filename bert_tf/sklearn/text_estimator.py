@@ -74,11 +74,7 @@ class TextPredictor(TextEstimator):
         head: dict[str, Any],
         **options: Any,
     ) -> "BertClassifier":
-        """Returns a trained model with a new head.
-
-        Args:
-          head: arguments of `from_pretrained` that define the head.
-        """
+        """Returns a trained model with the head that these arguments of `from_pretrained` make."""
         from bert_tf.tasks.classification.model import BertClassifier
 
         with seeded(self.random_state):

@@ -220,11 +220,7 @@ def _rows(
     reading: TableConfig | None,
     errors: RowErrors,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Returns the rows of STS-B, of a plain text (a row per line) or of a table.
-
-    Args:
-      known: names of columns, which tell a table from a plain text.
-    """
+    """Returns the rows of STS-B, or of a table, which has `known` columns, or lines of text."""
     if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):
         return _sts_rows(path)
     if tables.is_plain_text(path, known):

@@ -203,12 +203,7 @@ def _rows(
 
 
 def _first(columns: dict[str, str], names: Sequence[str]) -> str:
-    """Returns the column with the first of some names that a row has; "" if it has none.
-
-    Args:
-      columns: names of the row's columns as they are written, by their lower case.
-      names: in lower case.
-    """
+    """Returns the first column of a row, which are by lower case, with one of the names; or ""."""
     for name in names:
         if name in columns:
             return columns[name]

@@ -74,7 +74,7 @@ class TextPredictor(TextEstimator):
         head: dict[str, Any],
         **options: Any,
     ) -> "BertClassifier":
-        """Returns a trained model with the head that these arguments of `from_pretrained` make."""
+        """Returns a trained model with the head of these arguments of `from_pretrained`."""
         from bert_tf.tasks.classification.model import BertClassifier
 
         with seeded(self.random_state):

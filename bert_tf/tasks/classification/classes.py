@@ -163,7 +163,7 @@ class ClassLabels:
         return self._indices_of(values, keys)
 
     def _indices_of(self, values: tf.Tensor, known: Sequence[Any]) -> tf.Tensor:
-        """Returns the indices of names or numbers [B] or [B, 1] of labels, int32 [B], in a graph."""
+        """Returns the indices, int32 [B], of names or numbers [B] or [B, 1], in a graph."""
         is_equal = tf.reshape(values, [-1, 1]) == tf.constant(known, values.dtype)  # [B, C]
         are_known = tf.reduce_all(tf.reduce_any(is_equal, axis=1))
         message = f"A label is not one of {', '.join(self.names or ())}:"

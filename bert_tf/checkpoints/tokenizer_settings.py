@@ -108,12 +108,7 @@ def with_stated_tokens(folder: pathlib.Path, vocab: JsonVocabT) -> JsonVocabT:
 
 
 def check_steps(folder: pathlib.Path, vocab: SentencePieceVocab, name: str) -> None:
-    """Raises ValueError if settings of a tokenizer's class contradict the steps that were read.
-
-    Args:
-      folder: has tokenizer_config.json.
-      vocab: the vocabulary of a tokenizer.json or a .model.
-    """
+    """Raises ValueError if settings of a tokenizer's class contradict the steps that were read."""
     path = folder / "tokenizer_config.json"
     values = read_optional_json(path)
     steps = {step["type"] for step in (*vocab.normalizer_steps(), *vocab.pre_tokenizer_steps())}

@@ -94,12 +94,7 @@ def special_names(options: WordPieceOptions) -> dict[str, str]:
 def check_post_processor(
     processor: dict[str, Any], options: WordPieceOptions, path: pathlib.Path
 ) -> None:
-    """Raises ValueError if special tokens are put elsewhere than the options say.
-
-    Args:
-      processor: the post_processor of a tokenizer.json.
-      options: see `read_layout`.
-    """
+    """Raises ValueError if special tokens are put elsewhere than the options say."""
     names = special_names(options)
     cls = names["cls_token"]
     sep = names["sep_token"]

@@ -78,11 +78,7 @@ class FlagOfFields(flags.Flag):
 
 
 def warn_of_fields(arguments: list[str]) -> None:
-    """Warns of each flag of a field that a combined flag sets.
-
-    Args:
-      arguments: a command line, with the lines of flagfiles.
-    """
+    """Warns of each flag of a field, on a command line, that a combined flag sets."""
     within: dict[str, str] = {}
     for name in flags.FLAGS:
         flag = flags.FLAGS[name]

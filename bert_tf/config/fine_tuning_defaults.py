@@ -52,9 +52,6 @@ def default_batch_size(longest: int) -> int:
     """Returns the batch size of `fit`, which is smaller for long texts to save memory.
 
     The programs always use batches of 32, and split them if memory requires it.
-
-    Args:
-      longest: number of tokens in the longest text.
     """
     size = BATCH_SIZE
     while size > LEAST_BATCH_SIZE and size * longest > BATCH_SIZE * LEAST_LENGTH:

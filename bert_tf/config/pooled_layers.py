@@ -57,10 +57,6 @@ def layer_name(index: int, step: Step) -> str:
 def output_width(steps: Sequence[Step], width: int, source: str) -> int:
     """Returns the width after all layers.
 
-    Args:
-      width: the width of their input.
-      source: names the model in messages.
-
     Raises:
       ValueError: if a layer takes another width than the layer before it gives.
     """
@@ -118,10 +114,6 @@ def steps_as_text(steps: Sequence[Step]) -> str:
 
 def steps_from_text(text: str, width: int) -> tuple[Step, ...]:
     """Returns the layers that a text names.
-
-    Args:
-      text: as `steps_as_text` returns it.
-      width: the width of the first layer's input.
 
     Raises:
       ValueError: if it is not such a text.

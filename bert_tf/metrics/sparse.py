@@ -51,9 +51,6 @@ def sparse_row(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class SparseIndex:
     """Finds the documents with the highest dot products, with an inverted index of the tokens.
 
-    Args:
-      documents: the vectors of the documents.
-
     Raises:
       ValueError: if there are no documents.
     """

@@ -45,9 +45,6 @@ def segment_arrays(vectors: np.ndarray, manifest: Manifest) -> dict[str, np.ndar
 class Segment:
     """A segment, memory-mapped.
 
-    Args:
-      number: of the segment, in the names of its files.
-
     Attributes:
       documents, vectors: which ones it has, among those of all segments.
       arrays: those of `segment_arrays`; also `rows` and `keys`, if there are any.

@@ -188,11 +188,7 @@ def _names_in(examples: Iterable[TextExample]) -> set[str]:
 
 
 def label_columns(row: dict[str, Any], given: LabelReading) -> list[str]:
-    """Returns the columns that hold the labels of a table.
-
-    Args:
-      given: how labels are read.
-    """
+    """Returns the columns that hold the labels of a table."""
     # The whole name first: a column may have a comma in its name.
     if given.column in row or given.kind != "multi_label":
         return [given.column] if given.column else []

@@ -106,11 +106,7 @@ _TFDS_CLASSES = {
 
 
 def reads_pairs(settings: Mapping[str, str]) -> bool:
-    """Returns whether a classifier was trained on pairs of texts.
-
-    Args:
-      settings: those of `run_record.INPUT_FIELDS` that were recorded.
-    """
+    """Returns whether a classifier was trained on pairs of texts, by its recorded settings."""
     if task := settings.get("task_name"):
         return bool(glue_task(task).text_b)
     return bool(settings.get("text_b_column")) or settings.get("pair") == "true"

@@ -113,11 +113,7 @@ def worst_errors_text(
 
 
 def reliability_figure(bins: Sequence[ReliabilityBin]) -> "Figure":
-    """Plots accuracy against confidence, and below it how many decisions each bin has.
-
-    Args:
-      bins: of equal width, from 0 to 1.
-    """
+    """Plots accuracy against confidence, and below it how many decisions each bin has."""
     # Imported here, as in `training.curves`.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

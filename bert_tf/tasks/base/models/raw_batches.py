@@ -122,11 +122,7 @@ def is_text_column(values: Column | Dataset | None) -> bool:
 
 
 def unpack_text_columns(data: KerasInput) -> tuple[Any, Any, Any]:
-    """Returns x, y and weights of validation data whose x may be a tuple of columns without y.
-
-    Args:
-      data: x, (x, y) or (x, y, weights).
-    """
+    """Returns x, y and weights of validation data whose x may be a tuple of columns without y."""
     if isinstance(data, list):
         return data, None, None
     if not isinstance(data, tuple) or not is_text_column(data[0]):

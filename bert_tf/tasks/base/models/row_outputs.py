@@ -18,11 +18,7 @@ if typing.TYPE_CHECKING:
 
 
 class RowOutputs:
-    """Computes the outputs of a model, traced once for all lengths of rows.
-
-    Args:
-      model: a `TextModel`, whose `output_of_row` takes the outputs of a row from those of a batch.
-    """
+    """Computes the outputs of a `TextModel`, traced once for all lengths of rows."""
 
     def __init__(self, model: "TextModel") -> None:
         self._model: Any = model

@@ -157,11 +157,7 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
     def load_initial_weights(
         self, model: Model, start: Checkpoint, allow_missing: Sequence[str]
     ) -> None:
-        """Assigns the initial weights to the model.
-
-        Args:
-          allow_missing: prefixes of the names of weights that may be missing.
-        """
+        """Assigns the initial weights; those whose names have these prefixes may be missing."""
         from bert_tf.network.pretrained import assign_checkpoint
 
         assign_checkpoint(model, start, allow_missing)
@@ -182,11 +178,7 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
     def make_task(
         self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: bool
     ) -> TaskType:
-        """Builds the model, with `options`, and its task, in the strategy's scope.
-
-        Args:
-          data: the arguments of `RowsTask` after the model.
-        """
+        """Builds the model, with `options`, and its task of these data, in the strategy's scope."""
 
     def text_remedy(self, long_texts: str = "") -> Remedy:
         """Returns the flags with which the model reads more of each text.

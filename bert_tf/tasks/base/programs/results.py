@@ -25,9 +25,6 @@ def ending_of(folder: pathlib.Path, file: str, use: str) -> str:
     """Returns the suffix of a file's results: "" for the run's evaluation file, otherwise _NAME.
 
     The run's evaluation file is the recorded one, or else the file that was evaluated first.
-
-    Args:
-      use: eval or predict.
     """
     eval_file = recorded(str(folder), "eval_file") or _evaluated_file(folder / "eval_results.txt")
     # The first file that is evaluated becomes the evaluation file of the run.

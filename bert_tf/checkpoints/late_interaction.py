@@ -150,9 +150,6 @@ def read_multi_vector(
 ) -> Checkpoint:
     """Returns the checkpoint of a folder with modules, of sentence-transformers or PyLate.
 
-    Args:
-      modules: its modules, the Transformer first.
-
     Raises:
       ValueError: if settings contradict each other, or are not computed here.
     """

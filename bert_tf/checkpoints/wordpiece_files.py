@@ -27,8 +27,6 @@ class StatedRules:
 
     Args:
       accents: "strip", "keep", or "lower" for stripping exactly where text is lower-cased.
-      splits_ideographs: see `WordPieceOptions`.
-      max_word_characters: see `WordPieceOptions`.
     """
 
     accents: str | None = None
@@ -82,11 +80,6 @@ def make_options(
     layout: WordPieceOptions = DEFAULT_OPTIONS,
 ) -> WordPieceOptions:
     """Returns the options that the files of a folder state.
-
-    Args:
-      stated: the rules by the name of the file.
-      lower: whether texts are lower-cased.
-      layout: the options of packing, see `wordpiece_layouts`.
 
     Raises:
       ValueError: if two files contradict each other.
@@ -165,11 +158,6 @@ def with_added_tokens(
 
     The five special tokens are among the result only if there are others, and only if their flags
     are unusual: see `WordPieceOptions.tokens_to_find`.
-
-    Args:
-      options: without them, with the names of the special tokens.
-      tokens: all added tokens of the folder.
-      only_added: see `WordPieceOptions`.
     """
     special_tokens = options.special_tokens or SPECIAL_TOKENS
     kept = []

@@ -22,7 +22,6 @@ class StoredStrings(Sequence):
     """The strings of some of the documents, read one at a time.
 
     Args:
-      segments: the strings of each segment.
       rows: the stored rows of the documents, int64 [n]; None: of all.
     """
 

@@ -10,9 +10,6 @@ from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
 class SpladeServing(Serving):
     """Serving functions of a `BertPretrainer` whose scores are weights of the vocabulary.
 
-    Args:
-      arguments, options: those of `Serving`.
-
     Outputs:
       weights: float32 [B, V], log(1 + max(0, the highest score of each token in the text)).
 

@@ -94,12 +94,7 @@ def few_shot_model(
 
 
 def adapt_to_domain(embedder: BertEmbedder, texts: Sequence[str], **options: Any) -> None:
-    """Trains an embedder to reconstruct texts (TSDAE).
-
-    Args:
-      embedder: the embedder, whose weights change.
-      texts: texts without labels.
-    """
+    """Trains an embedder, whose weights change, to reconstruct texts (TSDAE)."""
     denoiser = BertDenoiser(embedder.config, embedder.embedding, vocab=embedder.vocab)
     copy_weights(embedder, denoiser)
     denoiser.fit(texts, **options)

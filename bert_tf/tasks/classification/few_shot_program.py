@@ -90,11 +90,7 @@ def run_few_shot(
     texts: LabelledTexts,
     unlabelled: list[EmbeddingExample],
 ) -> int:
-    """Trains the embedder and the head, then evaluates and predicts; returns the exit status.
-
-    Args:
-      unlabelled: texts of --unlabelled_file.
-    """
+    """Trains the embedder and the head, then evaluates and predicts; returns the exit status."""
     folder = pathlib.Path(configs.training.output_dir)
     configs = with_defaults(configs, len(texts.splits["train"]))
     strategy: Any = None  # All runs share one; see `tasks.base.programs.run.run_program`.
@@ -120,11 +116,7 @@ def run_few_shot(
 
 
 def with_defaults(configs: Configs, num_texts: int) -> Configs:
-    """Returns the configuration with SetFit's settings where no flag gives others.
-
-    Args:
-      num_texts: number of training texts.
-    """
+    """Returns the configuration with SetFit's settings where no flag gives others."""
     given = {
         **config_flags.given(OptimizerConfig),
         **config_flags.given(TrainingConfig),
@@ -158,12 +150,7 @@ def started_from(configs: Configs, source: str) -> Configs:
 
 
 def stage_configs(configs: Configs, folder: pathlib.Path, source: str, loss: str) -> Configs:
-    """Returns the configuration of one training of the embedder.
-
-    Args:
-      source: the weights that it starts from.
-      loss: one of `RETRIEVER_LOSSES`.
-    """
+    """Returns the configuration of one training of the embedder."""
     task = configs.task
     # Only the first stage starts from the checkpoint that the command names.
     if source != configs.training.init_checkpoint:

@@ -41,11 +41,7 @@ MAX_SHOWN_ERRORS = 25  # in report.html
 
 
 class Classifier(Program):
-    """See `Program`.
-
-    Args:
-      texts: the examples of the files.
-    """
+    """See `Program`; `texts` are the examples of the files."""
 
     head = "classifier"
     needs_pooler = True

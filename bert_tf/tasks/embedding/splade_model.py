@@ -30,10 +30,6 @@ BLOCK = 16
 class BertSplade(HeadOnEncoder):
     """The encoder with the MLM head, whose scores become weights of the vocabulary.
 
-    Args:
-      config: shape of the network.
-      recompute, unpad: see `BertEncoder`.
-
     Call arguments:
       inputs: dict with the encoder's inputs; other keys are ignored.
       training: see `BertEncoder`.

@@ -61,10 +61,6 @@ class VectorAttention(ConfiguredLayer):
     query nor key is needed. Differs from Hugging Face's only in training: there, dropout also sets
     this 1 to 0, for some heads of some tokens.
 
-    Args:
-      config: shape of the network.
-      index: index of the layer.
-
     Call arguments:
       inputs: float [U, D].
       vectors: float [B, E], one for each text.

@@ -114,7 +114,6 @@ class PredictStep:
 
     Args:
       compile_parts: compile only the regions of `xla_region.py`.
-      attention: see `attention_form.py`.
     """
 
     def __init__(

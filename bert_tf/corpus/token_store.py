@@ -102,9 +102,6 @@ class TokenStore:
       num_documents, num_tokens: totals.
       token_type: the widest type of the files.
 
-    Args:
-      paths: files of `write_part`.
-
     Raises:
       ValueError: if a file is incomplete.
     """

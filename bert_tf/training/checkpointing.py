@@ -125,7 +125,6 @@ class RunDirectory:
         """Like `save`, but in a thread; waits for the previous save first, and raises its errors.
 
         Args:
-          step, loop_state: see `save`.
           by_time: whether the checkpoint only protects against a kill. It does not count among the
             newest to keep, and is deleted when a newer one exists, unless it is the best.
         """

@@ -71,9 +71,6 @@ class LossGuard:
 class LossSpikes:
     """Counts bad steps, records them in events.jsonl, and ends the run after too many.
 
-    Args:
-      loss_names: the names of the task's losses.
-
     Attributes:
       batches_left_out: batches skipped by all rewinds; a step's batch is `step + batches_left_out`.
       not_finite_in_a_row: the last steps whose loss or gradients were not finite.

@@ -28,7 +28,6 @@ class MetricsLog:
     restored step are dropped, so a resumed run continues the file exactly.
 
     Args:
-      sum_names, loss_names: see `Task`.
       log_steps: steps between lines; the first step always has a line.
     """
 
@@ -124,13 +123,7 @@ def mark_lines(path: pathlib.Path) -> Mark:
 
 
 def drop_lines(path: pathlib.Path, step: int, mark: Mark | None = None) -> None:
-    """Drops the lines after the step of a checkpoint.
-
-    Args:
-      path: a file of JSON lines with `step`.
-      step: step of the checkpoint.
-      mark: see `is_as_marked`.
-    """
+    """Drops the lines after the step of a checkpoint."""
     content = _read(path)
     # Lines from before the checkpoint stay as they are, byte for byte.
     size = mark[0] if is_as_marked(path, step, mark) and mark else 0
@@ -148,8 +141,6 @@ def is_as_marked(path: pathlib.Path, step: int, mark: Mark | None) -> bool:
     lines.
 
     Args:
-      path: a file of JSON lines with `step`.
-      step: step of the checkpoint.
       mark: the file's size and checksum at the checkpoint; without a mark only unreadable lines
         count as damage.
     """

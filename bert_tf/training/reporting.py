@@ -19,11 +19,7 @@ from bert_tf.training.flops import peak_flops
 
 
 class Bar:
-    """A progress bar with rate and remaining time on a terminal; log lines are printed above it.
-
-    Args:
-      step: steps already done.
-    """
+    """A progress bar with rate and remaining time on a terminal; log lines are printed above it."""
 
     def __init__(self, step: int) -> None:
         is_shown = sys.stderr.isatty()

@@ -14,9 +14,6 @@ def summarize(results: dict[int, dict[str, float]]) -> dict[str, dict[str, float
     """Returns mean, sample standard deviation, minimum and maximum of each metric.
 
     All are nan if one value is nan, for example the correlation of constant predictions.
-
-    Args:
-      results: metrics by name, for each seed; all seeds have the same metrics.
     """
     names = next(iter(results.values()))
     summary = {}

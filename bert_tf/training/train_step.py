@@ -37,9 +37,7 @@ class ReplicaFunction:
     function, all would read the variables of the first replica.
 
     Args:
-      function: takes and returns tensors.
       compile_parts: compile only the regions of `xla_region.py`.
-      attention: see `attention_form.py`.
     """
 
     def __init__(

@@ -182,7 +182,6 @@ def compare(
 
     Args:
       expected, found: an answer to each request.
-      source: the model with the expected answers, for messages.
       tolerance: allowed difference of floats.
 
     Raises:

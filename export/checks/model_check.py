@@ -126,9 +126,6 @@ def is_gone(path: str) -> bool:
 def check_source(stored: StoredModel, found: Sequence[Answer], model_dir: str) -> str:
     """Compares answers with those of the model that was exported; returns the result as text.
 
-    Args:
-      model_dir: see `check`.
-
     Raises:
       ValueError: if answers differ.
     """

@@ -56,11 +56,7 @@ mimetypes.add_type("text/javascript", ".js")
 
 
 def make_server(model: "DemoModel", host: str) -> uvicorn.Server:
-    """Returns the server of a model, whose `run(sockets=[...])` serves until a signal.
-
-    Args:
-      host: name or address of the server.
-    """
+    """Returns the server of a model, whose `run(sockets=[...])` serves until a signal."""
     # Concurrent calls would only slow each other down, so they are answered in order of arrival.
     turn = asyncio.Lock()
 

@@ -150,9 +150,6 @@ class LabelledTexts:
 
         They are those of the weights, unless the training examples have others.
 
-        Args:
-          labels: those of the weights; () for none.
-
         Raises:
           ValueError: if no example has a label, or if all training examples have the same label, or
             nearly each has its own.

@@ -90,11 +90,7 @@ class ZeroShotRun:
             self.true = true.astype(int)
 
     def execute(self, load: Callable[..., Any]) -> int:
-        """Computes and writes the answers; returns the exit status.
-
-        Args:
-          load: `bert_tf.load`, which makes the predictor of the model.
-        """
+        """Computes and writes the answers; returns the exit status."""
         configs = self.configs
         length = config_flags.given(DataConfig).get("max_seq_length", 0)
         predictor = load(

@@ -16,11 +16,7 @@ from bert_tf.training.task import Batch
 
 
 class MultipleChoiceTask(RowsTask):
-    """Trains and evaluates a `BertMultipleChoice`.
-
-    Args:
-      label_loss: the loss of training; None: plain cross-entropy.
-    """
+    """Trains and evaluates a `BertMultipleChoice`, without a `label_loss` by cross-entropy."""
 
     sum_names = ("loss", "accuracy")
     best_metric = "accuracy"

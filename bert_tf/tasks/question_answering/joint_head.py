@@ -63,9 +63,6 @@ def best(logits: Tensor, mask: Tensor, count: int) -> tuple[Any, Any]:
 class JointSpanHead(ConfiguredLayer):
     """Scores starts, and ends given a start.
 
-    Args:
-      config: shape of the network.
-
     Call arguments:
       inputs: float [B, T, D].
       mask: float32 [B, T], see `answer_mask`.
@@ -132,9 +129,6 @@ class JointSpanHead(ConfiguredLayer):
 @keras.saving.register_keras_serializable(package="bert_tf")
 class AnswerableHead(ConfiguredLayer):
     """Scores that a question has no answer in the text.
-
-    Args:
-      config: shape of the network.
 
     Call arguments:
       inputs: float [B, T, D].

@@ -123,7 +123,6 @@ class QuestionAnsweringServing(Serving):
       version_2: whether a question may have no answer.
       null_score_diff_threshold: the answer is "" if `null_odds` are above it.
       doc_stride, max_query_length: see `run_squad`; None: as in `reading_of_rows`.
-      n_best_size, max_answer_length: see `run_squad`.
 
     Outputs of texts:
       answer: string [B], a substring of the context; "" for no answer.

@@ -33,7 +33,6 @@ class RankingLoss:
 
     Args:
       name: bce, mse, margin_mse, listnet or lambda.
-      pos_weight: for bce, see `binary_losses`.
       k: for lambda, see `lambda_losses`. The total is divided by the number of all pairs with
         unequal labels, whatever k is, so that the weight of a batch does not depend on its scores.
     """
@@ -67,7 +66,6 @@ def binary_losses(logits: Tensor, labels: Tensor, mask: Tensor, pos_weight: floa
     """Binary cross-entropy of each document, with labels in [0, 1].
 
     Args:
-      logits, labels, mask: see the module's docstring.
       pos_weight: weight of relevance; above 1 it balances data in which most documents are
         irrelevant.
 

@@ -20,13 +20,7 @@ MEASURES = ("ndcg@10", "mrr@10", "map")
 
 
 class RerankingTask(RowsTask):
-    """Trains and evaluates a `BertReranker` on lists of documents.
-
-    Args:
-      loss: name of the loss, see `RankingLoss`.
-      pos_weight: see `RankingLoss`.
-      k: see `RankingLoss`.
-    """
+    """Trains and evaluates a `BertReranker` on lists of documents; see `RankingLoss`."""
 
     sum_names = ("loss",)
     best_metric = "ndcg@10"

@@ -105,10 +105,8 @@ def write_tagged(
     there is no partial file.
 
     Args:
-      path_in: as for `read_tagged`.
       path_out: the output file; it may be the input.
       tags: one tag per word, for each sentence that `read_tagged` returns.
-      word_column, tag_column, reading: as for `read_tagged`.
 
     Raises:
       ValueError: as `read_tagged`; also if the numbers of sentences, words and tags differ, or a

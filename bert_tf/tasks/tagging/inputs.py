@@ -50,9 +50,6 @@ class TaggedInputs:
         """Returns the tags in the order of the head.
 
         They are those of the weights, unless the training data has others.
-
-        Args:
-          labels: tags recorded with the weights; () if the weights have no record.
         """
         if "train" not in self.labelled and labels:
             return labels

@@ -29,9 +29,6 @@ class TaggingServing(Serving):
     unchanged. The tag of a word is the tag of its first token, as in training. Texts of any length
     are tagged, in overlapping windows.
 
-    Args:
-      labels: names of the C tags.
-
     Outputs of texts, padded to W, the largest number of words of a text in the batch:
       words, tags: string [B, W]; "" after the last word.
       starts, ends: int32 [B, W], offsets in characters: text[start:end] is the word; -1 after the

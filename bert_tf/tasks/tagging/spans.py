@@ -76,11 +76,7 @@ def read_spans(values: object, key: str, where: str) -> list[Span]:
 
 
 def read_text_spans(values: object, key: str, text: str, unit: str, where: str) -> list[Span]:
-    """Reads spans of a text, in code points; see `read_spans`.
-
-    Args:
-      unit: the unit of their offsets, see `offsets`.
-    """
+    """Reads spans of a text, in code points, whose offsets are counted in a unit of `offsets`."""
     spans = []
     for span in read_spans(values, key, where):
         try:
@@ -167,7 +163,6 @@ def spans_of_tags(tags: Sequence[str], offsets: Sequence[tuple[int, int]]) -> li
 
     Args:
       tags: B- and I- tags of words; other tags have no entities.
-      offsets: see `tags_of_spans`.
     """
     try:
         entities = entity_spans(tags)

@@ -274,6 +274,11 @@ def check_inputs(
 ) -> list[list[str]]:
     """Returns the columns of a request in the order of the names.
 
+    Args:
+      inputs: the inputs of the request.
+      names: names of the columns.
+      lists: names of the columns with several texts per example; the request has one example then.
+
     Raises:
       ValueError: if the inputs have another form, or are too many or too long.
     """

@@ -74,9 +74,8 @@ class PretrainingModel(WithObjectives, FromPretrained, keras.Model):
 
     Args:
       use_next_sentence: whether there is an NSP head.
-      recompute: see `BertEncoder`.
+      recompute, unpad: see `BertEncoder`.
       use_pooler: whether the encoder has a pooler, which the NSP head needs.
-      unpad: see `BertEncoder`.
       preprocessor: makes the inputs from raw texts; None for a model that only takes ids.
       sentence_order: whether the labels of pairs mean swapped segments (ALBERT), not random ones.
       objective: the loss of masked tokens, `masked_lm`, `masked_diffusion`, `permuted_lm` or
@@ -87,8 +86,7 @@ class PretrainingModel(WithObjectives, FromPretrained, keras.Model):
         ignored. `permuted_lm` and `masked_permuted_lm` predict the encoder's `query_positions`,
         if they are given. A network with a `query_vector` (XLNet) always predicts by a query
         stream: without `query_positions`, each masked token from all tokens that are not masked.
-      training: see `BertEncoder`.
-      dropout_seed: see `BertEncoder`.
+      training, dropout_seed: see `BertEncoder`.
 
     Returns:
       dict: `masked_lm_logits` float32 [B, P, V], `next_sentence_logits` float32 [B, 2].

@@ -85,8 +85,7 @@ class BertClassifier(answers.ClassifierAnswers, FineTunedModel):
 
     Call arguments:
       inputs: dict with the encoder's inputs; other keys are ignored.
-      training: see `BertEncoder`.
-      dropout_seed: see `BertEncoder`.
+      training, dropout_seed: see `BertEncoder`.
 
     Returns:
       float32 [B, C], unnormalised.

@@ -37,8 +37,7 @@ class BertLateInteraction(LateInteractionAnswers, EmbeddingNetwork):
     Call arguments:
       inputs: a dict with the encoder's inputs and optionally `is_query` int32 [B], 1 for queries;
         without it the texts are documents. Other keys are ignored.
-      training: see `BertEncoder`.
-      dropout_seed: see `BertEncoder`.
+      training, dropout_seed: see `BertEncoder`.
 
     Returns:
       float32 [B, T, D], 0 for tokens that do not score. T is at least the length to which queries

@@ -70,8 +70,7 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
       inputs: texts, or a dict with the encoder's inputs and optionally `prompt_lengths` int32 [B],
         the number of first tokens of each row that the pooling skips; other keys are ignored. A
         batch of `ContrastiveDataset` has these keys with the prefixes query/ and document/.
-      training: see `BertEncoder`.
-      dropout_seed: see `BertEncoder`.
+      training, dropout_seed: see `BertEncoder`.
 
     Returns:
       float32 [B, D], where D is `dimension`; for a batch of `ContrastiveDataset` float32

@@ -32,8 +32,7 @@ class BertSplade(HeadOnEncoder):
 
     Call arguments:
       inputs: dict with the encoder's inputs; other keys are ignored.
-      training: see `BertEncoder`.
-      dropout_seed: see `BertEncoder`.
+      training, dropout_seed: see `BertEncoder`.
 
     Returns:
       float32 [B, V], not negative. Texts are compared by dot products.

@@ -133,8 +133,7 @@ class BertDenoiser(BertEmbedder):
     Call arguments:
       inputs: inputs of `BertEmbedder` for the damaged texts, and the encoder's inputs for the whole
         texts with the prefix `WHOLE`, int32 [B, T]; without whole texts the model is an embedder.
-      training: see `BertEncoder`.
-      dropout_seed: see `BertEncoder`.
+      training, dropout_seed: see `BertEncoder`.
 
     Returns:
       See `reconstruct`; without whole texts the embeddings, float32 [B, E].

@@ -50,8 +50,7 @@ class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
     Call arguments:
       inputs: dict of int32 [B, C, T], C choices each: `input_word_ids`, `input_mask`,
         `input_type_ids`; other keys are ignored.
-      training: see `BertEncoder`.
-      dropout_seed: see `BertEncoder`.
+      training, dropout_seed: see `BertEncoder`.
 
     Returns:
       float32 [B, C], unnormalised.

@@ -46,8 +46,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
     Call arguments:
       inputs: dict of int32 [B, T] for pairs, or [B, L, T] for L documents of each query:
         `input_word_ids`, `input_mask`, `input_type_ids`; other keys are ignored.
-      training: see `BertEncoder`.
-      dropout_seed: see `BertEncoder`.
+      training, dropout_seed: see `BertEncoder`.
 
     Returns:
       float32 [B, 1] or [B, L], unnormalised.
@@ -223,10 +222,7 @@ class BertReranker(RerankerAnswers, FineTunedModel):
         """Reads a run of `run_reranker`, a folder of CrossEncoder, or another checkpoint.
 
         Args:
-          path: see `FineTunedModel.from_pretrained`.
-          allow_missing: see `FineTunedModel.from_pretrained`.
-          allow_unexpected: see `FineTunedModel.from_pretrained`.
-          preprocessor: see `FineTunedModel.from_pretrained`.
+          path, allow_missing, allow_unexpected, preprocessor: see `FineTunedModel.from_pretrained`.
           max_seq_length: maximum length of a pair; 0: the length that the folder states, otherwise
             512, or the number of positions if the encoder has fewer.
           activation: `sigmoid` or `identity`; "": the activation that the folder states, otherwise

@@ -32,20 +32,32 @@ from bert_tf.training.metrics_log import read_metrics
 from tests.checkpoints.made_checkpoint import make_batch, make_checkpoint
 from tests.conftest import CORPUS
 from tests.float_bounds import assert_close
-from tests.programs import PRETRAIN, fail, finish, run
+from tests.programs import SMALL_BERT, fail, finish, run
 from tests.shared_data import golden_file
 
 OTHER = ("discriminator", "somewhere")
 FLAGS = {
-    **PRETRAIN,
+    "do_train": "true",
     "do_eval": "true",
+    **SMALL_BERT,
+    "num_hidden_layers": 1,
     "hidden_act": "gelu_exact",
     "pooler_act": "gelu_exact",
     "embedding_size": 16,
     "objective": "replaced_tokens",
     "generator_hidden_size": 0.5,
     "pairs": "none",
+    "train_batch_size": 8,
+    "eval_batch_size": 8,
+    "max_eval_steps": 2,
+    "optimizer": "adamw",
+    "learning_rate": 1e-2,
+    "num_warmup_steps": 5,
+    "num_train_steps": 30,
+    "log_steps": 10,
     "save_checkpoints_steps": 15,
+    "num_workers": 1,
+    "jit_compile": "false",
 }
 
 

@@ -31,21 +31,7 @@ SMALL_BERT = {
     "max_seq_length": 32,
     "max_predictions_per_seq": 5,
 }
-# Of a whole run, and of one whose steps do not matter.
-PRETRAIN = {
-    **SMALL_BERT,
-    "do_train": "true",
-    "train_batch_size": 8,
-    "eval_batch_size": 8,
-    "max_eval_steps": 2,
-    "optimizer": "adamw",
-    "learning_rate": 1e-2,
-    "num_warmup_steps": 5,
-    "num_train_steps": 30,
-    "log_steps": 10,
-    "num_workers": 1,
-    "jit_compile": "false",
-}
+# Of a run whose steps do not matter.
 FOUR_STEPS = {
     "do_train": "true",
     "train_batch_size": 8,

@@ -18,10 +18,24 @@ from bert_tf.text.vocab import Vocab
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
 from tests.float_bounds import assert_close
-from tests.programs import PRETRAIN, fail, finish, run, start
+from tests.programs import SMALL_BERT, fail, finish, run, start
 from tests.tiny_model import tiny_words
 
-VOCAB_SIZE = PRETRAIN["vocab_size"]
+VOCAB_SIZE = SMALL_BERT["vocab_size"]
+FLAGS = {
+    "do_train": "true",
+    **SMALL_BERT,
+    "train_batch_size": 8,
+    "eval_batch_size": 8,
+    "max_eval_steps": 2,
+    "optimizer": "adamw",
+    "learning_rate": 1e-2,
+    "num_warmup_steps": 5,
+    "num_train_steps": 30,
+    "log_steps": 10,
+    "num_workers": 1,
+    "jit_compile": "false",
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +46,8 @@ def folder(tmp_path_factory):
 
 
 def flags_of(folder, output_dir, **changed):
-    """Returns PRETRAIN, some of them changed, on the corpus in `folder`."""
-    flags = {**PRETRAIN, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
+    """Returns FLAGS, some of them changed, on the corpus in `folder`."""
+    flags = {**FLAGS, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
     return {**flags, **changed}
 
 

@@ -44,7 +44,8 @@ def read_brat(path: str) -> Iterator[tuple[str, Row]]:
     spans = []
     for where, start, end, label, words in entities:
         with contextlib.suppress(ValueError):  # Then the text at the offsets is another.
-            start, end = code_points(text, start, unit), code_points(text, end, unit)
+            start = code_points(text, start, unit)
+            end = code_points(text, end, unit)
         if text[start:end] != words or "\n" in words:
             raise RowError(
                 f"{where}: {words!r:.80} is not the text from {start} to {end} in one line of "

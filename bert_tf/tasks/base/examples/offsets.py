@@ -53,7 +53,8 @@ def find_unit(count_wrong: Callable[[str], int], source: str) -> str:
     for unit in _COUNTS:
         # A single wrong offset does not make the others those of code points.
         if fewest and (wrong := count_wrong(unit)) < fewest:
-            found, fewest = unit, wrong
+            found = unit
+            fewest = wrong
     if found:
         logging.info("%s: offsets are counted in %s, and are converted.", source, found)
     return found

@@ -9,6 +9,7 @@ from bert_tf.text.text_counts import Remedy
 
 Row = dict[str, Any]
 EXPORT_REMEDY = Remedy("--max_seq_length={} when the model is exported")
+CHARACTERS_PER_TOKEN = 4  # About; only the graph knows the tokens.
 
 
 class TextFunction(Protocol):
@@ -57,8 +58,10 @@ class ModelOutputs:
         def compute(chosen: list[int]) -> list[Row]:
             return ask(*([column[i] for i in chosen] for column in columns))
 
-        # Characters or words instead of tokens, which only the graph computes.
-        sizes = [sum(map(len, row)) for row in zip(*columns, strict=True)]
+        sizes = []
+        for row in zip(*columns, strict=True):
+            characters = sum(len("".join(text)) for text in row)  # a text, or its words
+            sizes.append(min(characters / CHARACTERS_PER_TOKEN, self.max_seq_length))
         return by_length(sizes, batch_size, compute)
 
 

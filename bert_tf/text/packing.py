@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from bert_tf.system.number_arguments import check_numbers
+from bert_tf.system.startup_lines import has_gpu
 from bert_tf.text.text_counts import count_text
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.vocab import WORDPIECE
@@ -18,6 +19,8 @@ from bert_tf.text.vocab import WORDPIECE
 # The keys of the encoder's inputs.
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 Result = TypeVar("Result")
+# Attention to the padding of larger batches costs a CPU more than it gains by larger products.
+CPU_BATCH_TOKENS = 1024
 
 
 class PackedText(NamedTuple):
@@ -236,13 +239,14 @@ def pad_batch(rows: Sequence[PackedText], pad_id: int = 0) -> dict[str, np.ndarr
 
 
 def by_length(
-    sizes: Sequence[int], batch_size: int, compute: Callable[[list[int]], Iterable[Result]]
+    sizes: Sequence[float], batch_size: int, compute: Callable[[list[int]], Iterable[Result]]
 ) -> list[Result]:
     """Computes rows of similar length together, because padding costs as much as tokens.
 
     Args:
-      sizes: length of each row.
-      batch_size: rows computed at once.
+      sizes: number of tokens of each row.
+      batch_size: maximum number of rows computed at once; without a GPU also at most
+        `CPU_BATCH_TOKENS` tokens.
       compute: takes numbers of rows, returns as many results.
 
     Returns:
@@ -254,8 +258,14 @@ def by_length(
     check_numbers(1, batch_size=batch_size)
     # The longest first: if memory is short, the first batch fails, not the last.
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
+    is_on_cpu = not has_gpu()
     results: dict[int, Result] = {}
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
+    while len(results) < len(order):
+        start = len(results)
+        count = batch_size
+        if is_on_cpu:
+            longest = max(1, sizes[order[start]])
+            count = max(1, min(batch_size, int(CPU_BATCH_TOKENS / longest)))
+        chosen = order[start : start + count]
         results |= zip(chosen, compute(chosen), strict=True)
     return [results[index] for index in range(len(sizes))]

@@ -9,7 +9,7 @@ import onnx
 
 from bert_tf.inference.serving_models import load
 from bert_tf.system.printable import escaped
-from bert_tf.tasks.base.serving.onnx_model import OnnxModel
+from bert_tf.tasks.base.serving.onnx_model import OnnxModel, num_bytes
 from bert_tf.tasks.base.serving.row_model import Arrays
 from export.checks.answer_check import ODD_TEXTS, TOLERANCE, check_equal
 from export.checks.model_check import is_gone
@@ -37,7 +37,7 @@ def check(path: pathlib.Path, model_dir: str = "") -> Iterator[str]:
     yield (
         f"kind        {escaped(card['kind'])}{labels}\n"
         f"rows        at most {card['max_seq_length']} tokens, vocabulary of {len(model.vocab)}\n"
-        f"weights     {escaped(card['quantize'])}, {path.stat().st_size / 1e6:.1f} MB\n"
+        f"weights     {escaped(card['quantize'])}, {num_bytes(path) / 1e6:.1f} MB\n"
         f"outputs     {', '.join(escaped(name) for name in card['outputs'])}"
     )
     kinds = {node.op_type for node in stored.graph.node}

@@ -18,6 +18,7 @@ import tensorflow as tf
 from bert_tf.inference.predictor import Predictor
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.serving.model import IDS, Serving, function_of_ids
+from bert_tf.tasks.base.serving.onnx_model import num_bytes
 from export.lite.conversion import answer
 from export.lite.labelled import Labelled
 
@@ -95,7 +96,7 @@ def compare_rows(
             numbers.append(float(np.abs(expected).max()))
     return Verdict(
         form,
-        path.stat().st_size,
+        num_bytes(path),
         max(differences),
         max(numbers),
         statistics.median(times[-len(order) :]),

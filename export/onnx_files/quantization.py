@@ -1,4 +1,4 @@
-"""Makes the weights of an ONNX file smaller.
+"""Makes the weights of an ONNX graph smaller.
 
 float16  each matrix is stored in float16 and cast to float32 when the file is loaded
 int8     ONNX Runtime's dynamic quantization: products of int8 with inputs quantized at run time
@@ -13,20 +13,19 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
-def quantize(path: pathlib.Path, form: str) -> None:
-    """Replaces a file by one with smaller weights; `form` is float16 or int8."""
+def quantize(model: onnx.ModelProto, form: str) -> onnx.ModelProto:
+    """Returns a model with smaller weights; `form` is float16 or int8."""
     if form == "float16":
-        onnx.save_model(_with_halves(onnx.load(path)), path)
-        return
+        return _with_halves(model)
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     # Its advice, to prepare the file, is for the operations of convolutions.
     python_logging.getLogger().addFilter(_is_no_advice)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            source = pathlib.Path(folder, path.name)
-            source.write_bytes(path.read_bytes())
-            quantize_dynamic(source, path, weight_type=QuantType.QInt8)
+            path = pathlib.Path(folder, "model.onnx")
+            quantize_dynamic(model, path, weight_type=QuantType.QInt8)
+            return onnx.load(path)
     finally:
         python_logging.getLogger().removeFilter(_is_no_advice)
 

@@ -37,10 +37,6 @@ def write(request: OnnxConfig) -> Verdict:
     check = make_check(serving, request, OnnxModel, reference(serving))
     verdicts = []
 
-    def change(path: pathlib.Path) -> None:
-        if form != "none":
-            quantize(path, form)
-
     logging.info("Converting ...")
     path = write_folder(
         trained,
@@ -48,7 +44,7 @@ def write(request: OnnxConfig) -> Verdict:
         pathlib.Path(request.output_dir),
         request.model_dir,
         form,
-        change,
+        change=(lambda model: quantize(model, form)) if form != "none" else None,
         check=lambda path: verdicts.append(check(path)),
     )
     logging.info("Wrote %s: %s, %.1f MB.", path, serving.kind, verdicts[0].size / 1e6)

@@ -334,7 +334,7 @@ def test_what_cannot_be_loaded(tmp_path):
     file.write_bytes(content[:-100])
     with pytest.raises(ValueError, match="model.onnx was changed"):
         OnnxModel(file)
-    write_json(file.parent / "bert_tf.json", {**card, "checksum": file_crc(file)})
+    write_json(file.parent / "bert_tf.json", {**card, "checksums": {file.name: file_crc(file)}})
     weights.unlink()
     with pytest.raises(ValueError, match="model.onnx cannot be loaded"):
         OnnxModel(file)

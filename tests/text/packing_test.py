@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from bert_tf.text import packing
 from bert_tf.text.packing import (
     PackedText,
     by_length,
@@ -189,6 +190,17 @@ def test_two_separators_by_hand():
     batch = pad_batch([pack(bpe, [5], None, 8), pack(bpe, [5, 6], [7], 8)], bpe.pad_id)
     assert batch["input_word_ids"][0].tolist() == [cls, 5, sep] + [bpe.pad_id] * 4
     assert batch["input_mask"].sum(axis=1).tolist() == [3, 7]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"), [(False, [[2], [0, 3], [4, 1, 5]]), (True, [[2, 0, 3], [4, 1, 5]])]
+)
+def test_batches_of_a_cpu_have_a_thousand_tokens(monkeypatch, gpu, expected) -> None:
+    monkeypatch.setattr(packing, "has_gpu", lambda: gpu)
+    batches = []
+    by_length([500, 3, 600, 400, 30, 2], 3, lambda rows: batches.append(rows) or rows)
+    assert batches == expected
+    assert by_length([9000], 3, lambda rows: rows) == [0]
 
 
 def test_rows_by_length_need_a_batch_size() -> None:

@@ -1,6 +1,7 @@
 """Writes a folder with the ONNX file of a model and the files that other programs need.
 
 folder/onnx/model.onnx        the graph of token ids
+folder/onnx/model.onnx_data   its weights, which a runtime maps into memory instead of copying them
 folder/onnx/bert_tf.json      metadata for `bert_tf.load`; the vocabulary is there as well
 folder/config.json, tokenizer.json, modules.json ...   as `save_pretrained` writes them
 """
@@ -21,11 +22,9 @@ from bert_tf.system.checksums import file_crc
 from bert_tf.system.files import new_folder, new_folder_path, real_path, write_json
 from bert_tf.tasks.base.serving.metadata import CARD_NAME
 from bert_tf.tasks.base.serving.model import Serving
-from bert_tf.tasks.base.serving.onnx_model import FILE, WEIGHTS
+from bert_tf.tasks.base.serving.onnx_model import FILE, WEIGHTS, weights_file
 
-LARGEST_FILE = 1_800_000_000  # bytes; protobuf's messages end at 2 GiB.
-# Changes or checks the file of a folder that has no name yet.
-Step = Callable[[pathlib.Path], None]
+Change = Callable[[onnx.ModelProto], onnx.ModelProto]
 
 
 def write_folder(
@@ -34,8 +33,8 @@ def write_folder(
     output: pathlib.Path,
     source: str = "",
     form: str = "none",
-    change: Step | None = None,
-    check: Step | None = None,
+    change: Change | None = None,
+    check: Callable[[pathlib.Path], None] | None = None,
 ) -> pathlib.Path:
     """Writes the folder; it is complete or absent.
 
@@ -46,7 +45,7 @@ def write_folder(
       output: a new folder, or that of the model.
       source: the model, for the metadata, to compare the file with later.
       form: of the weights, for the metadata.
-      change: replaces the file by one with smaller weights.
+      change: makes the weights smaller.
       check: checks the file before the folder gets its name.
 
     Raises:
@@ -95,23 +94,23 @@ def _write_files(
     folder: pathlib.Path,
     final: pathlib.Path,
     origin: dict[str, str],
-    change: Step | None,
+    change: Change | None,
 ) -> None:
     """Writes the files of the folder `onnx`; `final` is the folder that will hold it."""
     model = make_model(serving)
-    file = folder / FILE.name
-    size = sum(len(weight.raw_data) for weight in model.graph.initializer)
+    if change:
+        model = change(model)
     outputs = [output.name for output in model.graph.output]
-    if size > LARGEST_FILE:
-        location = f"{FILE.name}_data"
-        onnx.save_model(model, file, save_as_external_data=True, location=location)
-    else:
-        onnx.save_model(model, file)
+    file = folder / FILE.name
+    data = weights_file(file)
+    onnx.save_model(model, file, save_as_external_data=True, location=data.name)
     del model
     onnx.checker.check_model(str(file))
+    checksums = {FILE.name: file_crc(file)}
+    if data.is_file():  # Small weights are in the file itself.
+        data.chmod(file.stat().st_mode)  # onnx makes it unreadable for others.
+        checksums[data.name] = file_crc(data)
     serving.vocab.write(folder / serving.vocab.file_name)
     weights = {name: file_crc(final / name) for name in WEIGHTS if (final / name).is_file()}
-    if change:
-        change(file)
     card = {**serving.card(), **origin, "outputs": outputs, "weights": weights}
-    write_json(folder / CARD_NAME, {**card, "checksum": file_crc(file)})
+    write_json(folder / CARD_NAME, {**card, "checksums": checksums})

@@ -13,7 +13,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 
-import regex
 from absl import logging
 
 SEPARATOR = "|"  # between several labels of one example
@@ -32,16 +31,18 @@ _JOINERS = "\u200c\u200d"
 _SHAPES = f"{_JOINERS}\ufe0e\ufe0f"  # also those that choose between text and emoji
 _LAST_LATIN = "\u024f"
 # Characters without a form that have other categories: fillers and variation selectors.
-_IGNORABLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
+_IGNORABLE = r"\p{Default_Ignorable_Code_Point}"
 
 
 def visible_name(name: str) -> str:
     """Returns a name without invisible characters and outer white space, in the normal form NFC."""
     if name.isascii() and name.isprintable():
         return name.strip()
+    import regex  # Few names need it, and a first answer would wait for it.
+
     kept = []
     for char in name:
-        is_hidden = unicodedata.category(char) in ("Cc", "Cf") or _IGNORABLE.match(char)
+        is_hidden = unicodedata.category(char) in ("Cc", "Cf") or regex.match(_IGNORABLE, char)
         if not is_hidden or char in _SHAPES or char.isspace():
             kept.append(char)
     text = "".join(" " if unicodedata.category(char) == "Zs" else char for char in kept)

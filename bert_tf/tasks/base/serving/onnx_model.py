@@ -1,6 +1,6 @@
 """Runs the ONNX file of a folder that `export.onnx` wrote, without TensorFlow.
 
-    folder/onnx/model.onnx     the graph of token ids
+    folder/onnx/model.onnx     the graph of token ids, with its weights in model.onnx_data
     folder/onnx/bert_tf.json   metadata; the vocabulary is there as well
     folder/*                   configuration and tokenizer in the form of other programs
 
@@ -46,6 +46,16 @@ def find_onnx(path: pathlib.Path) -> pathlib.Path | None:
         return path
     file = path / FILE
     return file if file.is_file() and (file.parent / CARD_NAME).is_file() else None
+
+
+def weights_file(path: pathlib.Path) -> pathlib.Path:
+    """Returns the file of the weights of an ONNX file, which a small model does not have."""
+    return path.with_name(f"{path.name}_data")
+
+
+def num_bytes(path: pathlib.Path) -> int:
+    """Returns the size of a file with that of its weights."""
+    return sum(file.stat().st_size for file in (path, weights_file(path)) if file.is_file())
 
 
 class OnnxModel(RowModel):
@@ -113,13 +123,16 @@ def open_session(path: pathlib.Path, num_threads: int = 0) -> Any:
 
 
 def check_is_current(path: pathlib.Path, card: Metadata) -> None:
-    """Checks that a file is the one that was exported, from the weights of its folder.
+    """Checks that a file and its data are the exported ones, from the weights of their folder.
 
     Raises:
       ValueError: if the file has changed, or the folder has other weights that are newer.
     """
-    if file_crc(path) != card.get("checksum"):
-        raise ValueError(f"{path} was changed after it was written; export the model again.")
+    checksums = card.get("checksums", {})
+    for name in {path.name, *checksums}:
+        file = path.with_name(name)
+        if not file.is_file() or file_crc(file) != checksums.get(name):
+            raise ValueError(f"{file} is not the exported file; export the model again.")
     written = path.stat().st_mtime
     for name in WEIGHTS:
         weights = path.parent.parent / name

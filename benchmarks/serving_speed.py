@@ -1,15 +1,19 @@
-"""Texts to scores: our exports beside PyTorch, ONNX Runtime and keras-hub, one model for all.
+"""Texts to vectors: our exports beside other runtimes, one embedder for all.
 
-    python -m benchmarks.serving_speed --model_dir=runs/sst2 --texts=dev.tsv
+    python -m benchmarks.serving_speed --model_dir=all-MiniLM-L6-v2 --texts=wikipedia.txt
 
---model_dir is a run or checkpoint of a classifier. It is exported as a SavedModel and as a float32
-LiteRT file, and converted to the others' forms: Hugging Face's folder, from that an ONNX file, and
-keras-hub's preset. Each engine runs in a process of its own, on as many cores as threads, tokenizer
-included; batches of 1 and 32 texts follow each other in the file's order, so their lengths are
-mixed. Rounds of all engines alternate; shown are medians over the rounds of the median of a batch.
-Scores of all engines must agree to 1e-3 before anything is measured.
+--model_dir is an embedder in the form of sentence-transformers. It is exported as a SavedModel, as
+LiteRT files and as an ONNX file, which OpenVINO computes as well; sentence-transformers computes
+the folder itself, in PyTorch. Each engine runs in a process of its own, on as many cores as
+threads, tokenizer included. Rounds of all engines alternate; shown are the minima over the rounds
+of the median of a call, for three kinds of calls:
 
-"first answer" is the time from loading the model to the first scores, without the imports.
+    one    a text of 8 to 16 words
+    docs   32 texts of about 100 words
+    mixed  32 texts of 3 to 100 words
+
+"first answer" is the time from loading the model to the first vector, without the imports;
+"cosine" the lowest between a vector and that of the first engine.
 
 Needs `pip install -r benchmarks/requirements.txt`.
 """
@@ -19,6 +23,7 @@ import itertools
 import json
 import os
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -29,109 +34,82 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks.onnx_runtime import onnx_call, softmax, write_onnx
 from benchmarks.timing import print_table
 from bert_tf.config import config_flags
 
-MODEL_DIR = flags.DEFINE_string("model_dir", "", "Run or checkpoint of a classifier.")
-TEXTS = flags.DEFINE_string("texts", "", "A text a line; of a .tsv its first column.")
+MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of an embedder.")
+TEXTS = flags.DEFINE_string("texts", "", "A text file, whose words are cut into texts.")
 OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", "runs/serving_speed", "Folder of models and results."
 )
-ROUNDS = flags.DEFINE_integer("rounds", 5, "Runs of each engine.", lower_bound=1)
+ROUNDS = flags.DEFINE_integer("rounds", 3, "Runs of each engine.", lower_bound=1)
+THREADS = flags.DEFINE_list("threads", ["1", "2"], "Numbers of threads.")
 ENGINES = flags.DEFINE_list(
     "engines",
-    ["bert_tf", "bert_tf_lite", "torch", "onnxruntime", "keras_hub"],
+    ["saved_model", "litert", "litert_dynamic", "onnx", "openvino", "torch"],
     "What is measured.",
 )
 # What the parent tells its children.
 ENGINE = flags.DEFINE_string("engine", "", "Set by the program for its processes.")
 
-BATCH_SIZES = (1, 32)
-WARM = 16  # batches before the measured ones
-MAX_TEXTS, LENGTH, THREADS = 512, 128, (1, 2)
-Score = Callable[[list[str]], np.ndarray]
+FILES = {
+    "saved_model": "served",
+    "litert": "none.tflite",
+    "litert_dynamic": "dynamic.tflite",
+    "onnx": "onnx",
+}
+CALLS = {"one": 40, "docs": 3, "mixed": 5}  # measured, after a third as many that are not
+MIXED_LENGTHS = (3, 5, 8, 8, 10, 12, 12, 15, 20, 25, 40, 60, 100)
+BATCH_SIZE = 32
+LENGTH = 256
+Encode = Callable[[list[str]], np.ndarray]
 
 
-def start_bert_tf(folder: pathlib.Path, threads: int) -> Score:
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401
+def start_bert_tf(engine: str, folder: pathlib.Path, threads: int) -> Encode:
+    import bert_tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    if engine == "saved_model":
+        import tensorflow_text  # noqa: F401
     began()
-    call = tf.saved_model.load(str(folder / "served" / "1")).signatures["serving_default"]
-    return lambda texts: call(text=tf.constant(texts))["probabilities"].numpy()
+    return bert_tf.load(folder / FILES[engine], num_threads=threads).encode
 
 
-def start_bert_tf_lite(folder: pathlib.Path, threads: int) -> Score:
-    from bert_tf.tasks.base.serving.lite_model import LiteModel
-
-    began()
-    model = LiteModel(folder / "model.tflite", num_threads=threads)
-    return lambda texts: model(texts)["probabilities"]
-
-
-def start_torch(folder: pathlib.Path, threads: int) -> Score:
-    import torch
-    import transformers
-
-    torch.set_num_threads(threads)
-    began()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "huggingface")
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "huggingface")
-    model.eval()
-
-    def score(texts: list[str]) -> np.ndarray:
-        with torch.inference_mode():
-            batch = tokenizer(
-                texts, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt"
-            )
-            return torch.softmax(model(**batch).logits, -1).numpy()
-
-    return score
-
-
-def start_onnxruntime(folder: pathlib.Path, threads: int) -> Score:
-    import onnxruntime  # noqa: F401
+def start_openvino(folder: pathlib.Path, threads: int) -> Encode:
+    import openvino
     import tokenizers
 
     began()
-    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "huggingface" / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "onnx" / "tokenizer.json"))
     tokenizer.enable_truncation(LENGTH)
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
-    call = onnx_call(folder / "model.onnx", threads)
+    options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
+    file = folder / "onnx" / "onnx" / "model.onnx"
+    model = openvino.Core().compile_model(str(file), "CPU", options)
 
-    def score(texts: list[str]) -> np.ndarray:
-        rows = tokenizer.encode_batch(texts)
-        columns = [[row.ids, row.attention_mask, row.type_ids] for row in rows]
-        return call(*np.array(columns).transpose(1, 0, 2))
+    def encode(texts: list[str]) -> np.ndarray:
+        rows = tokenizer.encode_batch_fast(texts)
+        columns = {
+            "input_ids": np.array([row.ids for row in rows]),
+            "attention_mask": np.array([row.attention_mask for row in rows]),
+            "token_type_ids": np.array([row.type_ids for row in rows]),
+        }
+        return model(columns)["sentence_embedding"]
 
-    return score
+    return encode
 
 
-def start_keras_hub(folder: pathlib.Path, threads: int) -> Score:
-    os.environ["KERAS_BACKEND"] = "tensorflow"
-    import tensorflow as tf
+def start_torch(folder: pathlib.Path, threads: int) -> Encode:
+    import sentence_transformers
+    import torch
 
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    import keras_hub
-
+    torch.set_num_threads(threads)
     began()
-    preset = str(folder / "keras_hub")
-    model = keras_hub.models.BertTextClassifier.from_preset(preset)
-    model.preprocessor.sequence_length = LENGTH
-    return lambda texts: softmax(model.predict(texts, batch_size=len(texts), verbose=0))
+    model = sentence_transformers.SentenceTransformer(MODEL_DIR.value, device="cpu")
+    model.max_seq_length = LENGTH
+    return lambda texts: model.encode(texts, batch_size=BATCH_SIZE)
 
 
-STARTS = {
-    "bert_tf": start_bert_tf,
-    "bert_tf_lite": start_bert_tf_lite,
-    "torch": start_torch,
-    "onnxruntime": start_onnxruntime,
-    "keras_hub": start_keras_hub,
-}
+STARTS = {"openvino": start_openvino, "torch": start_torch}
 _began = [0.0]
 
 
@@ -140,25 +118,42 @@ def began() -> None:
     _began[0] = time.perf_counter()
 
 
-def measure(engine: str, folder: pathlib.Path, texts: list[str]) -> dict[str, Any]:
-    """Runs an engine in this process: the median of a batch in milliseconds, by its size."""
+def make_calls() -> dict[str, list[list[str]]]:
+    """Returns the texts of each call, by its kind; the same ones in each process."""
+    words = pathlib.Path(TEXTS.value).read_text(encoding="utf8").split()
+    source = random.Random(1)
+
+    def cut(num_words: int) -> str:
+        start = source.randrange(len(words) - num_words)
+        return " ".join(words[start : start + num_words])
+
+    mixed = [source.choice(MIXED_LENGTHS) for _ in range(BATCH_SIZE)]
+    return {
+        "one": [[cut(source.randint(8, 16))] for _ in range(CALLS["one"])],
+        "docs": [[cut(source.randint(90, 110)) for _ in range(BATCH_SIZE)]],
+        "mixed": [[cut(num_words) for num_words in mixed]],
+    }
+
+
+def measure(engine: str, folder: pathlib.Path) -> dict[str, Any]:
+    """Runs an engine in this process: the median of a call in milliseconds, by its kind."""
     threads = len(os.sched_getaffinity(0))
-    score = STARTS[engine](folder, threads)
-    score(texts[:1])
-    first_answer = time.perf_counter() - _began[0]
-    scores = np.concatenate([score(texts[i : i + 32]) for i in range(0, 128, 32)])
-    result: dict[str, Any] = {"scores": scores.tolist()}
-    for size in BATCH_SIZES:
-        batches = [texts[i : i + size] for i in range(0, len(texts) - size + 1, size)]
-        # keras-hub's predict takes a tenth of a second for a text: some are enough.
-        batches = (batches[:WARM] + batches)[: WARM + (60 if size == 1 else 16)]
+    calls = make_calls()
+    if engine in FILES:
+        encode = start_bert_tf(engine, folder, threads)
+    else:
+        encode = STARTS[engine](folder, threads)
+    encode(calls["one"][0])
+    result: dict[str, Any] = {"first answer": time.perf_counter() - _began[0]}
+    for kind, texts in calls.items():
         seconds = []
-        for batch in batches:
+        warm = -(-CALLS[kind] // 3)
+        for number in range(warm + CALLS[kind]):
             start = time.perf_counter()
-            score(batch)
+            encode(texts[number % len(texts)])
             seconds.append(time.perf_counter() - start)
-        result[str(size)] = 1e3 * statistics.median(seconds[WARM:])
-    result["first answer"] = first_answer
+        result[kind] = 1e3 * statistics.median(seconds[warm:])
+    result["vectors"] = encode(calls["mixed"][0]).tolist()
     return result
 
 
@@ -167,15 +162,10 @@ def run_apart(engine: str, threads: int) -> dict[str, Any]:
     cores = sorted(os.sched_getaffinity(0))[-threads:]
     command = [sys.executable, "-m", "benchmarks.serving_speed", f"--engine={engine}"]
     command += [f"--texts={TEXTS.value}", f"--output_dir={OUTPUT_DIR.value}"]
-    # As export/serving's files set it for TensorFlow Serving: weights of a server never change.
-    environment = {
-        **os.environ,
-        "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1",
-        "OMP_NUM_THREADS": f"{threads}",
-    }
+    command += [f"--model_dir={MODEL_DIR.value}"]
     done = subprocess.run(
         command,
-        env=environment,
+        env={**os.environ, "OMP_NUM_THREADS": f"{threads}"},
         check=True,
         stdout=subprocess.PIPE,
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
@@ -186,55 +176,44 @@ def run_apart(engine: str, threads: int) -> dict[str, Any]:
 def make_models(folder: pathlib.Path) -> None:
     """Writes the model in the form of each engine, where it is not there yet."""
     folder.mkdir(parents=True, exist_ok=True)
-    model, length = f"--model_dir={MODEL_DIR.value}", f"--max_seq_length={LENGTH}"
-    convert = ["bert_tf.convert_checkpoint", f"--input={MODEL_DIR.value}"]
-    lite = ["--quantize=none", "--no_gate", length]
+    lite = ["export.tflite", "--no_gate", "--output_file={}"]
     made = {
-        "served": ["export.saved_model", model, length, "--output_dir={}"],
-        "huggingface": [*convert, "--to=huggingface", "--output={}"],
-        "keras_hub": [*convert, "--to=keras_hub", "--output={}"],
-        "model.tflite": ["export.tflite", model, *lite, "--output_file={}"],
+        "served": ["export.saved_model", "--output_dir={}"],
+        "onnx": ["export.onnx", "--output_dir={}"],
+        "none.tflite": [*lite, "--quantize=none"],
+        "dynamic.tflite": [*lite, "--quantize=dynamic"],
     }
-    for name, (*command, target) in made.items():
+    for name, command in made.items():
         if not (folder / name).exists():
-            command += [target.format(folder / name)]
+            command += [f"--model_dir={MODEL_DIR.value}", f"--max_seq_length={LENGTH}"]
+            command = [part.format(folder / name) for part in command]
             subprocess.run([sys.executable, "-m", *command], check=True)
-    if not (folder / "model.onnx").exists():
-        write_onnx(folder / "huggingface", folder / "model.onnx")
-
-
-def read_texts() -> list[str]:
-    """Returns the first texts of the file; of a table without its header."""
-    lines = pathlib.Path(TEXTS.value).read_text(encoding="utf8").split("\n")
-    if TEXTS.value.endswith(".tsv"):
-        lines = [line.split("\t")[0] for line in lines[1:]]
-    return [line for line in lines if line][:MAX_TEXTS]
 
 
 def main(_: list[str]) -> None:
-    if not TEXTS.value or not (MODEL_DIR.value or ENGINE.value):
+    if not TEXTS.value or not MODEL_DIR.value:
         raise ValueError("Give --model_dir and --texts.")
-    folder, texts = pathlib.Path(OUTPUT_DIR.value), read_texts()
+    folder = pathlib.Path(OUTPUT_DIR.value)
     if ENGINE.value:
-        print(json.dumps(measure(ENGINE.value, folder, texts)))
+        print(json.dumps(measure(ENGINE.value, folder)))
         return
     make_models(folder)
-    results: dict[tuple[str, int], list[dict[str, Any]]] = collections.defaultdict(list)
+    results: dict[tuple[str, str], list[dict[str, Any]]] = collections.defaultdict(list)
     reference = None
-    for number, threads, engine in itertools.product(range(ROUNDS.value), THREADS, ENGINES.value):
-        result = run_apart(engine, threads)
-        scores = np.array(result.pop("scores"))
-        reference = scores if reference is None else reference
-        np.testing.assert_allclose(scores, reference, atol=1e-3, err_msg=engine)
+    for number, threads, engine in itertools.product(
+        range(ROUNDS.value), THREADS.value, ENGINES.value
+    ):
+        result = run_apart(engine, int(threads))
+        vectors = np.array(result.pop("vectors"))
+        reference = vectors if reference is None else reference
+        result["cosine"] = float((vectors * reference).sum(axis=1).min())
         results[engine, threads].append(result)
         print(f"round {number + 1}: {engine}, {threads} threads: {result}", flush=True)
-    print_table(
-        ["threads", "engine", "batch 1, ms", "batch 32, ms", "first answer, s"],
-        (
-            [threads, engine, *(f"{statistics.median(r[n] for r in rows):.2f}" for n in rows[0])]
-            for (engine, threads), rows in sorted(results.items(), key=lambda item: item[0][1])
-        ),
-    )
+    names = ["one", "docs", "mixed", "first answer", "cosine"]
+    rows = []
+    for (engine, threads), found in sorted(results.items(), key=lambda item: item[0][1]):
+        rows.append([threads, engine, *(f"{min(one[n] for one in found):.3g}" for n in names)])
+    print_table(["threads", "engine", "one, ms", "docs, ms", "mixed, ms", *names[3:]], rows)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,11 @@
-"""Tokenizers of Hugging Face's `tokenizers`, whose failures become one error."""
+"""Tokenizers of Hugging Face's `tokenizers`, with a cache of words; failures become one error.
 
+`tokenizers` runs all of its steps for each text. Most words of a corpus have been seen before, so a
+text is split into words, whose ids are looked up. New words and texts with added tokens ("<mask>")
+go through `tokenizers`.
+"""
+
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -7,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import tokenizers
 
+from bert_tf.text.added_tokens import common_prefixes
 from bert_tf.text.byte_level import replace_surrogates
 
 if TYPE_CHECKING:
@@ -18,6 +25,9 @@ VocabT = TypeVar("VocabT", bound="TokenizerJsonVocab")
 # longest tokens in use are lines of repeated signs.
 MAX_TOKEN_CHARACTERS = 10_000
 MAX_PATTERN_CHARACTERS = 100
+# At about 250 bytes an entry this is at most 150 MB a process.
+MAX_CACHED_WORDS = 1 << 19
+MAX_CACHED_CHARACTERS = 64
 # Signs and classes of signs, and at most one repetition, at the end: a search takes linear time.
 _LINEAR_PATTERN = re.compile(
     r"(?:\\[^0-9]|\[(?:\\.|[^\\\]])+\]|[^\\*+?{}()|\[\]])+(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})?"
@@ -40,16 +50,50 @@ def make_fast_tokenizer(content: Mapping[str, Any]) -> tokenizers.Tokenizer:
         raise
 
 
+class _WordIds(dict[str, list[int]]):
+    """Cache of the ids of words; it is emptied when full, so that memory is bounded.
+
+    Args:
+      tokenizer: encodes a word.
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, word: str) -> list[int]:
+        ids = self._tokenizer.encode(replace_surrogates(word), add_special_tokens=False).ids
+        if len(word) <= MAX_CACHED_CHARACTERS:
+            if len(self) >= MAX_CACHED_WORDS:
+                self.clear()
+            self[word] = ids
+        return ids
+
+
 class FastTokenizer(Generic[VocabT]):
     """A tokenizer that `tokenizers` makes of a vocabulary.
 
     Special tokens written in the text are found, as `tokenizers` does: "<mask>" is one token. A
     lone surrogate, which has no UTF-8, counts as U+FFFD.
+
+    Attributes:
+      word_pre_tokenizer: what `tokenizers` does to a word before its model.
+      has_words: whether a text is split into words whose ids do not depend on their neighbours.
     """
+
+    word_pre_tokenizer: tokenizers.pre_tokenizers.PreTokenizer | None = None
+    has_words = True
 
     def __init__(self, vocab: VocabT) -> None:
         self.vocab = vocab
         self._tokenizer = make_fast_tokenizer(vocab.to_tokenizer_json(with_rows=False))
+        words = tokenizers.Tokenizer(self._tokenizer.model)
+        words.pre_tokenizer = self.word_pre_tokenizer
+        self._word_ids = _WordIds(words)
+        contents = [token.content for token in vocab.added_tokens]
+        # Some are searched for in the text itself, some in the normalized text.
+        contents += filter(None, [self.normalize(content) for content in contents])
+        self._added_beginnings = common_prefixes(contents)
 
     def __reduce__(self) -> tuple:
         return type(self), (self.vocab,)  # without cached words
@@ -58,9 +102,31 @@ class FastTokenizer(Generic[VocabT]):
         """Returns the tokens of the text, as the vocabulary writes them."""
         return [self.vocab.tokens[index] for index in self.encode_uncached(text)]
 
+    def normalize(self, text: str) -> str:
+        """Returns the text as the normalizer leaves it."""
+        raise NotImplementedError
+
+    def split_words(self, normal: str) -> list[str]:
+        """Returns the words of a normalized text, for vocabularies that have words."""
+        raise NotImplementedError
+
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of the tokens of the text."""
-        return self._encode(text).ids
+        """Returns the ids of the tokens of the text; several million a second."""
+        words = self._words(text)
+        if words is None:
+            return self.encode_uncached(text)
+        return list(itertools.chain.from_iterable(map(self._word_ids.__getitem__, words)))
+
+    def _words(self, text: str) -> list[str] | None:
+        """Returns the words of a text without added tokens; None for other texts."""
+        if not self.has_words:
+            return None
+        normal = self.normalize(text)
+        # Searching a few prefixes is much faster than searching every added token.
+        for beginning in self._added_beginnings:
+            if beginning in text or beginning in normal:
+                return None
+        return self.split_words(normal)
 
     def encode_uncached(self, text: str) -> list[int]:
         """Returns the same ids as `encode`, without a cache."""

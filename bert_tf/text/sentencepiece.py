@@ -1,4 +1,4 @@
-"""SentencePiece tokenization in Python, by Hugging Face's `tokenizers`.
+"""SentencePiece tokenization in Python, by Hugging Face's `tokenizers`, with a cache of words.
 
 The ids are those of the fast tokenizers of transformers. SentencePiece itself gives others for a
 U+0085 alone, a typed U+2581, and a character with accents of which SentencePiece normalizes the
@@ -7,6 +7,7 @@ first part alone, such as U+FB01 with U+0301: there `tokenizers` normalizes the 
 No TensorFlow is imported, so worker processes start at once.
 """
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,6 +17,10 @@ from bert_tf.text.byte_level import SPACES, replace_surrogates
 from bert_tf.text.fast_tokenizers import FastTokenizer
 from bert_tf.text.normalization import align
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
+
+# Each U+2581 begins a word.
+_WORDS = re.compile(f"{SPACE_SYMBOL}[^{SPACE_SYMBOL}]*|[^{SPACE_SYMBOL}]+")
+_BETWEEN_BLANKS = re.compile(f"[^{SPACES}]+")
 
 
 class Span(NamedTuple):
@@ -32,8 +37,30 @@ class SentencePiece(FastTokenizer[SentencePieceVocab]):
     def __init__(self, vocab: SentencePieceVocab) -> None:
         super().__init__(vocab)
         self._steps = vocab.normalizer_steps()
+        kinds = [step["type"] for step in vocab.pre_tokenizer_steps()]
+        self._splits_at_blanks = kinds == ["WhitespaceSplit", "Metaspace"]
+        self.has_words = False
+        if vocab.is_unigram and (self._splits_at_blanks or kinds == ["Metaspace"]):
+            metaspace = vocab.pre_tokenizer_steps()[-1]
+            takes_prefix = metaspace.get("prepend_scheme", "always") == "always"
+            takes_prefix &= metaspace.get("add_prefix_space") is not False
+            self.has_words = takes_prefix and metaspace.get("split", True)
         self._added_ids = {vocab.ids[token.content] for token in vocab.added_tokens}
         self._ids_taking_blanks = {vocab.ids[t.content] for t in vocab.added_tokens if t.lstrip}
+
+    def normalize(self, text: str) -> str:
+        normalizer = self._tokenizer.normalizer
+        return normalizer.normalize_str(replace_surrogates(text)) if normalizer else text
+
+    def split_words(self, normal: str) -> list[str]:
+        words: list[str] = []
+        parts = _BETWEEN_BLANKS.findall(normal) if self._splits_at_blanks else [normal]
+        for part in filter(None, parts):
+            part = part.replace(" ", SPACE_SYMBOL)
+            if part[0] != SPACE_SYMBOL:
+                part = SPACE_SYMBOL + part
+            words += _WORDS.findall(part)
+        return words
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
         """Returns tokens, and the start and end character of each in the original text.

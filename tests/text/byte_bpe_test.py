@@ -12,7 +12,7 @@ import unicodedata
 
 import pytest
 
-from bert_tf.text import byte_bpe, byte_level, nfc
+from bert_tf.text import byte_level, fast_tokenizers, nfc
 from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
 from bert_tf.text.byte_bpe import ByteBpe
 from bert_tf.text.packing import truncate_longest_first
@@ -212,7 +212,7 @@ def test_long_words_take_no_long_time() -> None:
 
 
 def test_memory_is_bounded_and_not_pickled(monkeypatch) -> None:
-    monkeypatch.setattr(byte_bpe, "MAX_CACHED_WORDS", 10)
+    monkeypatch.setattr(fast_tokenizers, "MAX_CACHED_WORDS", 10)
     tokenizer = ByteBpe(small_vocab())
     for number in range(1000):
         tokenizer.encode(f"{number}")

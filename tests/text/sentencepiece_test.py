@@ -18,7 +18,7 @@ from bert_tf.text.packing import add_special_tokens
 from bert_tf.text.sentencepiece import SentencePiece
 from bert_tf.text.sentencepiece_graph import SentencePieceTokenizer
 from bert_tf.text.sentencepiece_model import read_model
-from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
+from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 from bert_tf.text.tokenization import read_vocab
 from tests.shared_data import golden_file
 from tests.slow_variants import slow_where
@@ -46,6 +46,35 @@ MODELS = {
 }
 ODD_TEXTS = ["", " ", "  ", "\x01\x02abc", "wait…", "3㎏", "e\u0301te\u0301", "ﬁ\u0301", "a\r\nb"]
 ODD_TEXTS += ["a<mask>b  <mask> c", "<s>", "＜mask＞", "▁▁ a", "\u0600e\u0301", "ＨＥ  ｌｌｏ "]
+
+
+WORD_PARTS = [
+    "a",
+    "bc",
+    " ",
+    "  ",
+    SPACE_SYMBOL,
+    "\u3000",
+    "\x1c",
+    "ﬁ",
+    "e\u0301",
+    "<mask>",
+    "<s",
+    ".",
+]
+
+
+@pytest.mark.parametrize("name", WITH_TEXTS)
+def test_words_of_the_cache_have_the_ids_of_tokenizers(name) -> None:
+    source = random.Random(5)
+    tokenizer = SentencePiece(vocab_of(name))
+    texts = [*golden_texts(name), *ODD_TEXTS]
+    texts += ["".join(source.choices(WORD_PARTS, k=source.randrange(9))) for _ in range(500)]
+    for text in texts:
+        expected = tokenizer.encode_uncached(text)
+        assert tokenizer.encode(text) == expected, ascii(text)
+        assert tokenizer.encode(text) == expected, ascii(text)
+    assert len(tokenizer._word_ids) > 50 or not tokenizer.vocab.is_unigram
 
 
 def folder_of(name: str):

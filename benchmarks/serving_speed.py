@@ -5,8 +5,8 @@
 --model_dir is an embedder in the form of sentence-transformers. It is exported as a SavedModel, as
 LiteRT files and as an ONNX file, which OpenVINO computes as well; sentence-transformers computes
 the folder itself, in PyTorch. Each engine runs in a process of its own, on as many cores as
-threads, tokenizer included. Rounds of all engines alternate; shown are the minima over the rounds
-of the median of a call, for three kinds of calls:
+threads, tokenizer included. Rounds of all engines alternate. Shown are, for three kinds of calls,
+the median milliseconds of a call, and in brackets those of processor time, of the fastest round:
 
     one    a text of 8 to 16 words
     docs   32 texts of about 100 words
@@ -24,7 +24,6 @@ import json
 import os
 import pathlib
 import random
-import statistics
 import subprocess
 import sys
 import time
@@ -34,7 +33,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks.timing import print_table
+from benchmarks.timing import print_table, times_in_turn
 from bert_tf.config import config_flags
 
 MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of an embedder.")
@@ -58,7 +57,7 @@ FILES = {
     "litert_dynamic": "dynamic.tflite",
     "onnx": "onnx",
 }
-CALLS = {"one": 40, "docs": 3, "mixed": 5}  # measured, after a third as many that are not
+CALLS = {"one": 40, "docs": 2, "mixed": 4}  # measured, after one that is not
 MIXED_LENGTHS = (3, 5, 8, 8, 10, 12, 12, 15, 20, 25, 40, 60, 100)
 BATCH_SIZE = 32
 LENGTH = 256
@@ -106,7 +105,7 @@ def start_torch(folder: pathlib.Path, threads: int) -> Encode:
     began()
     model = sentence_transformers.SentenceTransformer(MODEL_DIR.value, device="cpu")
     model.max_seq_length = LENGTH
-    return lambda texts: model.encode(texts, batch_size=BATCH_SIZE)
+    return lambda texts: model.encode(texts, batch_size=BATCH_SIZE, show_progress_bar=False)
 
 
 STARTS = {"openvino": start_openvino, "torch": start_torch}
@@ -146,13 +145,10 @@ def measure(engine: str, folder: pathlib.Path) -> dict[str, Any]:
     encode(calls["one"][0])
     result: dict[str, Any] = {"first answer": time.perf_counter() - _began[0]}
     for kind, texts in calls.items():
-        seconds = []
-        warm = -(-CALLS[kind] // 3)
-        for number in range(warm + CALLS[kind]):
-            start = time.perf_counter()
-            encode(texts[number % len(texts)])
-            seconds.append(time.perf_counter() - start)
-        result[kind] = 1e3 * statistics.median(seconds[warm:])
+        source = itertools.cycle(texts)
+        taken = times_in_turn({kind: lambda source=source: encode(next(source))}, CALLS[kind])
+        wall, processor = 1e3 * np.median(taken[kind], axis=0)
+        result[kind] = f"{wall:.3g} ({processor:.3g})"
     result["vectors"] = encode(calls["mixed"][0]).tolist()
     return result
 
@@ -209,11 +205,18 @@ def main(_: list[str]) -> None:
         result["cosine"] = float((vectors * reference).sum(axis=1).min())
         results[engine, threads].append(result)
         print(f"round {number + 1}: {engine}, {threads} threads: {result}", flush=True)
-    names = ["one", "docs", "mixed", "first answer", "cosine"]
+    names = ["one", "docs", "mixed"]
     rows = []
     for (engine, threads), found in sorted(results.items(), key=lambda item: item[0][1]):
-        rows.append([threads, engine, *(f"{min(one[n] for one in found):.3g}" for n in names)])
-    print_table(["threads", "engine", "one, ms", "docs, ms", "mixed, ms", *names[3:]], rows)
+        fastest = [min((one[n] for one in found), key=milliseconds) for n in names]
+        answer = min(one["first answer"] for one in found)
+        rows.append([threads, engine, *fastest, f"{answer:.2g}", f"{found[0]['cosine']:.3f}"])
+    print_table(["threads", "engine", *names, "first answer, s", "cosine"], rows)
+
+
+def milliseconds(times: str) -> float:
+    """Returns the first number of "wall (processor)"."""
+    return float(times.split()[0])
 
 
 if __name__ == "__main__":

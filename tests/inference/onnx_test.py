@@ -330,6 +330,15 @@ def test_what_cannot_be_loaded(tmp_path):
     card = read_json(file.parent / "bert_tf.json")
     write_json(file.parent / "bert_tf.json", {**card, "weights": {weights.name: file_crc(weights)}})
     assert bert_tf.load(folder).kind == "classifier"
+    data = file.with_name("model.onnx_data")
+    weights_content = bytearray(data.read_bytes())
+    weights_content[-1] ^= 1
+    data.write_bytes(weights_content)
+    with pytest.raises(ValueError, match="model.onnx_data was changed"):
+        OnnxModel(file)
+    data.unlink()
+    with pytest.raises(ValueError, match="model.onnx_data is missing"):
+        OnnxModel(file)
     content = file.read_bytes()
     file.write_bytes(content[:-100])
     with pytest.raises(ValueError, match="model.onnx was changed"):

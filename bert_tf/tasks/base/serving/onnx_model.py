@@ -129,10 +129,12 @@ def check_is_current(path: pathlib.Path, card: Metadata) -> None:
       ValueError: if the file has changed, or the folder has other weights that are newer.
     """
     checksums = card.get("checksums", {})
-    for name in {path.name, *checksums}:
+    for name in sorted({path.name, *checksums}):
         file = path.with_name(name)
-        if not file.is_file() or file_crc(file) != checksums.get(name):
-            raise ValueError(f"{file} is not the exported file; export the model again.")
+        if not file.is_file():
+            raise ValueError(f"{file} is missing; export the model again.")
+        if file_crc(file) != checksums.get(name):
+            raise ValueError(f"{file} was changed after it was written; export the model again.")
     written = path.stat().st_mtime
     for name in WEIGHTS:
         weights = path.parent.parent / name

@@ -9,7 +9,7 @@ import tokenizers
 
 from bert_tf.text import nfc
 from bert_tf.text.bpe_vocab import BpeVocab
-from bert_tf.text.byte_level import BYTE_CHARACTERS, split_words
+from bert_tf.text.byte_level import split_words
 from bert_tf.text.fast_tokenizers import FastTokenizer
 
 
@@ -25,7 +25,6 @@ class ByteBpe(FastTokenizer[BpeVocab]):
 
     def __init__(self, vocab: BpeVocab) -> None:
         super().__init__(vocab)
-        self._model = self._tokenizer.model
         self._raw_added_ids = {
             vocab.ids[token.content] for token in vocab.added_tokens if not token.normalized
         }
@@ -38,11 +37,6 @@ class ByteBpe(FastTokenizer[BpeVocab]):
         if self.vocab.add_prefix_space and normal and normal[0] != " ":
             normal = " " + normal
         return split_words(normal)
-
-    def encode_bytes(self, word: bytes) -> list[int]:
-        """Returns the ids of a word, merged from its bytes by the ranks of the merges."""
-        characters = "".join(BYTE_CHARACTERS[byte] for byte in word)
-        return [token.id for token in self._model.tokenize(characters)]
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[int], list[int]]:
         """Returns tokens, and the start and end character of each in the original text.

@@ -14,7 +14,6 @@ from bert_tf.text import nfc
 from bert_tf.text.added_tokens_graph import Characters, cut_out
 from bert_tf.text.bpe_graph import BpeModel
 from bert_tf.text.bpe_vocab import BpeVocab
-from bert_tf.text.byte_bpe import ByteBpe
 from bert_tf.text.byte_level import (
     BYTE_CHARACTERS,
     BYTE_OF_CHARACTER,
@@ -28,7 +27,13 @@ from bert_tf.text.byte_level import (
 )
 from bert_tf.text.tensor_characters import count_up, look_up
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
-from bert_tf.text.word_graph import Encoded, WordTokenizer, are_written, insert_before
+from bert_tf.text.word_graph import (
+    Encoded,
+    WordTokenizer,
+    are_written,
+    insert_before,
+    words_of_one_token,
+)
 
 _NFC_PLAIN, _NFC_COMPOSING, _NFC_UNKNOWN, _NFC_CHANGES = range(4)
 
@@ -42,7 +47,7 @@ class ByteBpeTokenizer(WordTokenizer):
         normalize = nfc.normalize if vocab.normalizer else str
         byte_ids = [vocab.ids.get(char, vocab.unk_id) for char in BYTE_CHARACTERS]
         model = BpeModel(vocab, byte_ids, character_ids={})
-        super().__init__(vocab, model, _words_of_one_token(vocab), normalize, name)
+        super().__init__(vocab, model, words_of_one_token(vocab, _spell), normalize, name)
 
     def read(self, strings: tf.Tensor) -> Characters:
         decoded = tf.strings.unicode_decode(strings, "UTF-8", "replace")
@@ -116,19 +121,9 @@ def _nfc_kinds() -> PagedTable:
     return PagedTable.pack(kinds)
 
 
-def _words_of_one_token(vocab: BpeVocab) -> dict[bytes, int]:
-    """Returns the ids of the words that are a single token, by their UTF-8."""
-    tokenizer = ByteBpe(vocab)
-    added = {token.content for token in vocab.added_tokens}
-    words = {}
-    for token, index in vocab.ids.items():
-        if token in added:
-            continue
-        word = bytes(BYTE_OF_CHARACTER[char] for char in token)
-        # The merges of a word's bytes may end in other tokens than the one with these bytes.
-        if tokenizer.encode_bytes(word) == [index]:
-            words[word] = index
-    return words
+def _spell(token: str) -> bytes:
+    """Returns the bytes of a token."""
+    return bytes(BYTE_OF_CHARACTER[char] for char in token)
 
 
 def _word_starts(characters: Characters) -> tf.Tensor:

@@ -50,11 +50,6 @@ def split_words(text: str) -> list[str]:
     return _word_pattern(0x10FFFF if _ASTRAL.search(text) else 0xFFFF).findall(text)
 
 
-def encode_utf8(text: str) -> bytes:
-    """Returns the UTF-8 of the text, with U+FFFD for lone surrogates, which have no UTF-8."""
-    return replace_surrogates(text).encode()
-
-
 def replace_surrogates(text: str) -> str:
     """Returns the text with U+FFFD instead of lone surrogates, which have no UTF-8."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

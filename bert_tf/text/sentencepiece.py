@@ -37,14 +37,11 @@ class SentencePiece(FastTokenizer[SentencePieceVocab]):
     def __init__(self, vocab: SentencePieceVocab) -> None:
         super().__init__(vocab)
         self._steps = vocab.normalizer_steps()
-        kinds = [step["type"] for step in vocab.pre_tokenizer_steps()]
-        self._splits_at_blanks = kinds == ["WhitespaceSplit", "Metaspace"]
-        self.has_words = False
-        if vocab.is_unigram and (self._splits_at_blanks or kinds == ["Metaspace"]):
-            metaspace = vocab.pre_tokenizer_steps()[-1]
-            takes_prefix = metaspace.get("prepend_scheme", "always") == "always"
-            takes_prefix &= metaspace.get("add_prefix_space") is not False
-            self.has_words = takes_prefix and metaspace.get("split", True)
+        rules = vocab.word_rules()
+        self._splits_at_blanks = rules.splits_at_blanks
+        self.has_words = (
+            vocab.is_unigram and rules.prefix == "always" and not rules.splits_at_punctuation
+        )
         self._added_ids = {vocab.ids[token.content] for token in vocab.added_tokens}
         self._ids_taking_blanks = {vocab.ids[t.content] for t in vocab.added_tokens if t.lstrip}
 

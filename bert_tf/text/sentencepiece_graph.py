@@ -15,11 +15,17 @@ from bert_tf.text.added_tokens_graph import Characters, cut_out
 from bert_tf.text.bpe_graph import BpeModel
 from bert_tf.text.fast_tokenizers import make_fast_tokenizer
 from bert_tf.text.normalization_graph import NormalCharacters, is_blank, make_steps
-from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
+from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab, WordRules
 from bert_tf.text.tensor_characters import count_up, look_up
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable, assigned_code_points
 from bert_tf.text.unigram_graph import UnigramModel
-from bert_tf.text.word_graph import Encoded, WordTokenizer, are_written, insert_before
+from bert_tf.text.word_graph import (
+    Encoded,
+    WordTokenizer,
+    are_written,
+    insert_before,
+    words_of_one_token,
+)
 
 _SPACE_CODE = ord(SPACE_SYMBOL)
 
@@ -41,17 +47,19 @@ class SentencePieceTokenizer(WordTokenizer):
         normalizer = reference.normalizer
         normalize = normalizer.normalize_str if normalizer else str
         model = UnigramModel(vocab) if vocab.is_unigram else _make_bpe(vocab)
-        super().__init__(vocab, model, _words_of_one_token(vocab, reference), normalize, name)
+        super().__init__(vocab, model, words_of_one_token(vocab, _spell), normalize, name)
         # [V], the number of U+2581 at the start of each token.
         self._num_symbols = np.array(
             [len(token) - len(token.lstrip(SPACE_SYMBOL)) for token in vocab.tokens], np.int64
         )
         self._steps = steps
-        self._splits_at_blanks = False
-        self._splits_at_punctuation = False
-        self._prefix = "never"
-        if vocab.is_unigram:
-            self._read_pre_tokenizer()
+        rules = vocab.word_rules() if vocab.is_unigram else WordRules(prefix="never")
+        if not rules.prefix:
+            raise ValueError(
+                f"the pre_tokenizer {vocab.pre_tokenizer[:200]} is not available in the graph; "
+                "give token ids."
+            )
+        self._rules = rules
         self._raw_tokens = [token for token in vocab.added_tokens if not token.normalized]
         contents = [normalize(token.content) for token in vocab.added_tokens if token.normalized]
         self._first_codes = {ord(content[0]) for content in contents if content}
@@ -68,33 +76,6 @@ class SentencePieceTokenizer(WordTokenizer):
             leading = tf.maximum(tf.gather(self._num_symbols, encoded.ids), 1)
             starts, ends = _trim(characters, firsts, lasts, leading, starts, ends)
         return starts, ends
-
-    def _read_pre_tokenizer(self) -> None:
-        """Reads where words end, and when a word gets U+2581.
-
-        Raises:
-          ValueError: if the graph lacks a step.
-        """
-        prefix = ""
-        for step in self.vocab.pre_tokenizer_steps():
-            kind = step["type"]
-            if kind == "WhitespaceSplit" and not prefix:
-                self._splits_at_blanks = True
-            elif kind == "Punctuation" and step.get("behavior") == "Isolated" and not prefix:
-                self._splits_at_punctuation = True
-            elif kind == "Metaspace" and not prefix and step.get("split", True):
-                prefix = step.get("prepend_scheme") or "always"
-                if step.get("add_prefix_space") is False:
-                    prefix = "never"
-            else:
-                prefix = ""
-                break
-        if not prefix:
-            raise ValueError(
-                f"the pre_tokenizer {self.vocab.pre_tokenizer[:200]} is not available in the "
-                "graph; give token ids."
-            )
-        self._prefix = prefix
 
     def read(self, strings: tf.Tensor) -> Characters:
         """Returns the normalized characters; `is_first` marks those that begin a word."""
@@ -146,7 +127,7 @@ class SentencePieceTokenizer(WordTokenizer):
     def _pre_tokenize(self, text: Characters) -> Characters:
         """Returns the text with U+2581 for spaces; `is_first` then marks where words start."""
         is_start = text.is_first
-        if self._splits_at_blanks:
+        if self._rules.splits_at_blanks:
             blank = is_blank(tf.where(text.is_added, 0, text.code_points)) & ~text.is_added
             follows = tf.concat([[True], blank[:-1]], 0)[: tf.size(blank)]
             kept = tf.where(~blank)[:, 0]
@@ -155,7 +136,7 @@ class SentencePieceTokenizer(WordTokenizer):
             # The first character of a string may have been a blank.
             is_new_row = tf.concat([[True], text.rows[1:] != text.rows[:-1]], 0)
             is_start |= is_new_row[: tf.size(text.rows)]
-        if self._splits_at_punctuation:
+        if self._rules.splits_at_punctuation:
             is_mark = look_up(_punctuation_table(), tf.where(text.is_added, 0, text.code_points))
             after_mark = tf.concat([[False], is_mark[:-1]], 0)[: tf.size(is_mark)]
             is_start |= is_mark | after_mark
@@ -163,10 +144,10 @@ class SentencePieceTokenizer(WordTokenizer):
         text = text._replace(code_points=tf.where(is_space, _SPACE_CODE, text.code_points))
         is_symbol = (text.code_points == _SPACE_CODE) & ~text.is_added
         wants_prefix = is_start & ~is_symbol & ~text.is_added
-        if self._prefix == "first":
+        if self._rules.prefix == "first":
             # Only the start of a string, not the text after an added token.
             wants_prefix &= text.starts == 0
-        if self._prefix == "never":
+        if self._rules.prefix == "never":
             wants_prefix = tf.zeros_like(wants_prefix)
         if self._splits_words:
             starts_word = is_symbol
@@ -235,21 +216,10 @@ def _check_bpe_pre_tokenizer(vocab: SentencePieceVocab) -> None:
             )
 
 
-def _words_of_one_token(
-    vocab: SentencePieceVocab, reference: tokenizers.Tokenizer
-) -> dict[bytes, int]:
-    """Returns the ids of the words that are a single token, by their UTF-8."""
-    added = {token.content for token in vocab.added_tokens}
-    words = {}
-    for token, index in vocab.ids.items():
-        is_word = token.startswith(SPACE_SYMBOL) and SPACE_SYMBOL not in token[1:]
-        if not is_word or token in added or index == vocab.unk_id:
-            continue
-        # The model decides: several shorter tokens may be more probable than the whole word.
-        found = reference.model.tokenize(token)
-        if len(found) == 1 and found[0].id == index:
-            words[token.encode()] = index
-    return words
+def _spell(token: str) -> bytes | None:
+    """Returns the UTF-8 of a token that may be a word."""
+    is_word = token.startswith(SPACE_SYMBOL) and SPACE_SYMBOL not in token[1:]
+    return token.encode() if is_word else None
 
 
 def _trim(

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,14 @@ NORMALIZERS = frozenset(
     {"Precompiled", "Replace", "Strip", "NFKD", "StripAccents", "Lowercase", "Prepend"}
 )
 PRE_TOKENIZERS = frozenset({"Metaspace", "WhitespaceSplit", "Split", "Punctuation"})
+
+
+class WordRules(NamedTuple):
+    """Where the words of normalized text end, and which of them get U+2581: see Metaspace."""
+
+    splits_at_blanks: bool = False
+    splits_at_punctuation: bool = False
+    prefix: str = ""  # always, first or never
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +158,25 @@ class SentencePieceVocab(TokenizerJsonVocab):
     def pre_tokenizer_steps(self) -> list[dict[str, Any]]:
         """Returns the steps of the pre-tokenizer, in order."""
         return _steps(json.loads(self.pre_tokenizer), "pretokenizers")
+
+    def word_rules(self) -> WordRules:
+        """Reads the pre-tokenizer; the prefix is "" if its steps are not known as rules."""
+        rules = WordRules()
+        for step in self.pre_tokenizer_steps():
+            kind = step["type"]
+            if rules.prefix:  # Only the last step replaces spaces.
+                return WordRules()
+            if kind == "WhitespaceSplit":
+                rules = rules._replace(splits_at_blanks=True)
+            elif kind == "Punctuation" and step.get("behavior") == "Isolated":
+                rules = rules._replace(splits_at_punctuation=True)
+            elif kind == "Metaspace" and step.get("split", True):
+                prefix = step.get("prepend_scheme") or "always"
+                has_none = step.get("add_prefix_space") is False
+                rules = rules._replace(prefix="never" if has_none else prefix)
+            else:
+                return WordRules()
+        return rules
 
 
 def row_name(index: int) -> str:

@@ -21,6 +21,7 @@ from bert_tf.text.added_tokens_graph import (
     Characters,
     string_table,
 )
+from bert_tf.text.fast_tokenizers import make_fast_tokenizer
 from bert_tf.text.tensor_characters import count_by, nested, to_bytes
 from bert_tf.text.tokenizer_json import TokenizerJsonVocab
 
@@ -170,6 +171,25 @@ class WordTokenizer(tf.Module):
             tf.where(is_found, ends, word_ends) - 1,
             splits,
         )
+
+
+def words_of_one_token(
+    vocab: TokenizerJsonVocab, spell: Callable[[str], bytes | None]
+) -> dict[bytes, int]:
+    """Returns the ids of the words that are a single token, by their UTF-8.
+
+    Args:
+      spell: returns the bytes of a token; None: it is no word.
+    """
+    model = make_fast_tokenizer(vocab.to_tokenizer_json(with_rows=False)).model
+    others = {token.content for token in vocab.added_tokens} | {vocab.unk}
+    words = {}
+    for token, index in vocab.ids.items():
+        word = None if token in others else spell(token)
+        # The model decides: shorter tokens may be more probable, or merged first.
+        if word is not None and [found.id for found in model.tokenize(token)] == [index]:
+            words[word] = index
+    return words
 
 
 def are_written(tokens: Sequence[AddedToken], strings: tf.Tensor) -> tf.Tensor:

@@ -5,7 +5,7 @@ import functools
 import itertools
 
 from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
-from bert_tf.text.byte_level import BYTE_CHARACTERS, encode_utf8, split_words
+from bert_tf.text.byte_level import BYTE_CHARACTERS, split_words
 from tests.conftest import CORPUS
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -15,7 +15,7 @@ SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 def tiny_bpe_vocab(num_merges: int = 150) -> BpeVocab:
     """Learns the commonest pairs of neighbours one after the other, all counted anew each time."""
     counts = collections.Counter(split_words(CORPUS))
-    words = [[BYTE_CHARACTERS[byte] for byte in encode_utf8(word)] for word in counts]
+    words = [[BYTE_CHARACTERS[byte] for byte in word.encode()] for word in counts]
     merges: list[tuple[str, str]] = []
     for _ in range(num_merges):
         pairs = collections.Counter()

@@ -89,6 +89,11 @@ class AttentionPattern:
         hides = self.is_local or self.memory_length or not self.sees_itself
         return type(self.layout) is PaddedBatch and not (self.layout.ranks or has_terms or hides)
 
+    @property
+    def takes_heads(self) -> bool:
+        """Whether `attend` can be given the axes of the form `by_heads`."""
+        return self.is_blocked is False and not self.memory_length
+
     def of_queries(self) -> "AttentionPattern":
         """Returns the pattern of a query stream, whose targets do not see themselves."""
         return AttentionPattern(
@@ -171,9 +176,14 @@ class AttentionPattern:
         value: Tensor,
         dropout: Dropping | None,
         terms: ScoreTerms | None = None,
+        by_heads: bool = False,
     ) -> Tensor:
-        """Returns the context of every token, float [R, T, N, H]."""
-        query, key = self.positions.rotate(query, key, self.position_ids)
+        """Returns the context of every token, float [R, T, N, H].
+
+        Queries, keys and values are [R, T, N, H], by heads [R, N, T, H]; see `attention_form.py`.
+        """
+        heads_axis = 1 if by_heads else 2
+        query, key = self.positions.rotate(query, key, self.position_ids, heads_axis)
         # Scaling the queries passes over fewer numbers than scaling the scores [R, N, T, S].
         query = query * self.scale(query.shape[-1])
 
@@ -187,7 +197,7 @@ class AttentionPattern:
             bias = self.full_bias() if self._bias is None else self._bias
             # The first key is the first token of the memory, M positions before the first query.
             offset = -self.memory_length
-            context = attend_from_scaled(query, key, value, bias, dropout, terms, offset)
+            context = attend_from_scaled(query, key, value, bias, dropout, terms, offset, by_heads)
             if self.is_local and self.layout.computes_padding:
                 # Where the window holds no token there is nothing to attend to.
                 sees_any = ops.max(bias, axis=-1) > layouts.PADDING_BIAS / 2  # [R, 1 or N, T]
@@ -272,6 +282,7 @@ def attend_from_scaled(
     dropout: Dropping | None = None,
     terms: ScoreTerms | None = None,
     offset: Tensor = 0,
+    by_heads: bool = False,
 ) -> Tensor:
     """`dot_product_attention` of queries that the scale of the scores has multiplied.
 
@@ -279,15 +290,22 @@ def attend_from_scaled(
       query, key, value, bias, dropout: see `dot_product_attention`.
       terms: function that returns learned terms of the scores, or None.
       offset: the position of the first key minus that of the first query.
+      by_heads: whether queries, keys and values are [B, N, T or S, H].
     """
-    scores = ops.einsum("BTNH,BSNH->BNTS", query, key)  # [B, N, T, S]
+    keys = "BNSH" if by_heads else "BSNH"
+    queries = "BNTH" if by_heads else "BTNH"
+    scores = ops.einsum(f"{queries},{keys}->BNTS", query, key)  # [B, N, T, S]
+    if by_heads and terms is not None:
+        # XLA takes these transpositions out again where the terms have their own.
+        query = ops.transpose(query, (0, 2, 1, 3))
+        key = ops.transpose(key, (0, 2, 1, 3))
     learned = None if terms is None else terms(query, key, offset)
     if learned is not None:
         scores = scores + ops.cast(learned, scores.dtype)
     probs = softmax(scores, ops.cast(bias, "float32"))
     if dropout is not None:
         probs = dropout(probs)
-    return ops.einsum("BNTS,BSNH->BTNH", probs, value)
+    return ops.einsum(f"BNTS,{keys}->BTNH", probs, value)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -376,9 +394,9 @@ class SelfAttention(keras.layers.Layer):
             return self.dropout(probs, dropout_seed)
 
         dropout = dropped if self.dropout.rate and dropout_seed is not None else None
-        is_by_heads = current_form() == "by_heads" and pattern.is_plain
-        if is_by_heads and queries is None and not pattern.positions.rotates:
-            return self._attend_by_heads(inputs, pattern, dropout)
+        terms = self.score_terms(shared_terms, pattern)
+        if current_form() == "by_heads" and queries is None and pattern.takes_heads:
+            return self._attend_by_heads(inputs, pattern, dropout, terms)
         # One product of three times the width is faster, on CPU by 3 to 6 % of the step. The
         # variables stay apart, as in every checkpoint.
         kernel, *biases = self.fused or self._concatenated_qkv()
@@ -397,13 +415,7 @@ class SelfAttention(keras.layers.Layer):
             key = ops.concatenate([earlier, key], axis=1)  # [B, S, N, H]
             earlier = ops.reshape(self.value(memory), of_memory)
             value = ops.concatenate([earlier, value], axis=1)
-        context = pattern.attend(
-            query,
-            key,
-            value,
-            dropout=dropout,
-            terms=self.score_terms(shared_terms, pattern),
-        )
+        context = pattern.attend(query, key, value, dropout=dropout, terms=terms)
         context = pattern.layout.from_rows(ops.reshape(context, (-1, size)))  # [U, D]
         if attend_queries is None or queries is None:
             return context
@@ -418,25 +430,25 @@ class SelfAttention(keras.layers.Layer):
         )
 
     def _attend_by_heads(
-        self, inputs: Tensor, pattern: AttentionPattern, dropout: Dropping | None
+        self,
+        inputs: Tensor,
+        pattern: AttentionPattern,
+        dropout: Dropping | None,
+        terms: ScoreTerms | None,
     ) -> Tensor:
-        """Returns the context of tokens [R*T, D], see `attention_form.py`."""
+        """Returns the context of tokens [U, D], see `attention_form.py`."""
         size = inputs.shape[-1]
-        head_size = size // self.num_heads
-        rows = ops.reshape(inputs, (-1, pattern.length, size))
+        heads = (self.num_heads, size // self.num_heads)
+        rows = ops.reshape(pattern.layout.to_rows(inputs), (-1, pattern.length, size))
         projections = []
         for layer in (self.query, self.key, self.value):
-            kernel = ops.reshape(layer.kernel, (size, self.num_heads, head_size))
+            kernel = ops.reshape(layer.kernel, (size, *heads))
             projected = ops.einsum("RTD,DNH->RNTH", rows, kernel)
             if self.use_bias:
-                projected = projected + ops.reshape(layer.bias, (self.num_heads, 1, head_size))
+                projected = projected + ops.reshape(layer.bias, (heads[0], 1, heads[1]))
             projections.append(projected)
-        query, key, value = projections
-        scores = ops.einsum("RNTH,RNSH->RNTS", query * pattern.scale(head_size), key)
-        probs = softmax(scores, pattern.full_bias())
-        if dropout is not None:
-            probs = dropout(probs)
-        return ops.reshape(ops.einsum("RNTS,RNSH->RTNH", probs, value), (-1, size))
+        context = pattern.attend(*projections, dropout, terms, by_heads=True)
+        return pattern.layout.from_rows(ops.reshape(context, (-1, size)))
 
     def score_terms(
         self, shared_terms: Tensor | None, pattern: AttentionPattern

@@ -5,7 +5,8 @@
                that transpose them, a sixth of the step of BERT-Base
   fused        one kernel on GPUs, see `fused_attention.py`
 
-Attention that a form cannot compute (with terms of positions, windows or memories) stays plain.
+Attention that a form cannot compute stays plain: by_heads with memories, query streams or blocks of
+local attention; fused with anything but products of the tokens of a row.
 """
 
 import contextlib

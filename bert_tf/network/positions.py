@@ -52,7 +52,6 @@ class Positions:
     has_bias = False  # Whether there is a `bias`.
     has_terms = False  # Whether there are `score_terms`.
     has_segment_terms = False  # Whether there are `segment_terms`.
-    rotates = False  # Whether there is a `rotate`.
     has_memory = False  # Whether tokens may attend to the memories of earlier segments.
     padding_sees_itself = False  # Whether padding attends to itself, as real tokens do.
     num_summands = 1  # The products of vectors that make up a score; divides it by their root.
@@ -77,8 +76,13 @@ class Positions:
         """
         return 0
 
-    def rotate(self, query: Tensor, key: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the queries and keys to compare, float [R, T, N, H], by ids int32 [1 or R, T]."""
+    def rotate(
+        self, query: Tensor, key: Tensor, position_ids: Tensor, heads_axis: int = 2
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the queries and keys to compare, float [R, T, N, H], by ids int32 [1 or R, T].
+
+        With 1 as `heads_axis` they are [R, N, T, H].
+        """
         return query, key
 
     def bias(self, distances: Tensor) -> Tensor:
@@ -167,15 +171,14 @@ class Rotary(Positions):
     convention to the first.
     """
 
-    rotates = True
-
-    def rotate(self, query: Tensor, key: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate(
+        self, query: Tensor, key: Tensor, position_ids: Tensor, heads_axis: int = 2
+    ) -> tuple[Tensor, Tensor]:
         config = self.config
         # 0 is the base of the layers with global attention.
         theta = (config.local_rotary_theta if self.is_local else 0.0) or config.rotary_theta
-        angles = ops.expand_dims(
-            _angles(position_ids, config.head_size, theta), 2
-        )  # [1 or R, T, 1, H / 2]
+        angles = _angles(position_ids, config.head_size, theta)  # [1 or R, T, H / 2]
+        angles = ops.expand_dims(angles, heads_axis)  # [1 or R, T, 1, H / 2]
         cos = ops.cast(ops.cos(angles), query.dtype)
         sin = ops.cast(ops.sin(angles), query.dtype)
         turn = turn_interleaved if config.position_type == "rotary_interleaved" else turn_halves
@@ -214,7 +217,10 @@ def _angles(position_ids: Tensor, size: int, theta: float) -> Tensor:
 
 
 def turn_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotates the pairs (i, i + H/2): x [R, T, N, H]; cos and sin [1 or R, T, 1, H/2]."""
+    """Rotates the pairs (i, i + H/2): x [R, T, N, H]; cos and sin [1 or R, T, 1, H/2].
+
+    The axes of heads and tokens may also be in the other order, in all three.
+    """
     first, second = ops.split(x, 2, axis=-1)  # each [R, T, N, H/2]
     return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 

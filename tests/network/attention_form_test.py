@@ -5,17 +5,23 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import ModelConfig
-from bert_tf.network import fused_attention
+from bert_tf.network import attention, fused_attention
 from bert_tf.network.attention import AttentionPattern, attend_from_scaled
 from bert_tf.network.attention_form import attention_form
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import PaddedBatch, attention_bias
+from bert_tf.tasks.embedding.tsdae_model import CausalPattern
 from tests.float_bounds import assert_close
 
 B, T, N, H = 4, 6, 2, 8
 LENGTHS = np.array([6, 4, 1, 0], np.int32)
 MASK = (np.arange(T) < LENGTHS[:, None]).astype(np.int32)
 REAL = MASK[:, :, None].astype(np.float32)
+# The text of 6 tokens in a row, those of 4 and 1 in another.
+PACKED = {"packed_positions": [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 12, -1]]}
+PACKED["packed_starts"] = [0, 6, 10, 0]
+ROTARY = {"position_type": "rotary"}
+WINDOWS = {**ROTARY, "local_attention": 2, "global_attention_every": 2}
 
 
 def make_encoder(**fields) -> BertEncoder:
@@ -24,10 +30,11 @@ def make_encoder(**fields) -> BertEncoder:
     return BertEncoder(ModelConfig(**{**shape, **fields}))
 
 
-def run(encoder: BertEncoder, form: str):
+def run(encoder: BertEncoder, form: str, packed: dict | None = None):
     """Returns the outputs at real tokens, and the gradients of the weights."""
     words = np.random.default_rng(1).integers(0, 30, (B, T)).astype(np.int32)
-    batch = {"input_word_ids": words, "input_mask": MASK, "input_type_ids": 0 * words}
+    batch = {"input_word_ids": words, "input_mask": MASK, "input_type_ids": words % 2}
+    batch |= {name: np.array(values, np.int32) for name, values in (packed or {}).items()}
     with tf.GradientTape() as tape, attention_form(form):
         outputs = encoder(batch, training=True, dropout_seed=tf.constant(5))
         real = tf.cast(outputs["sequence_output"], tf.float32) * REAL
@@ -44,12 +51,34 @@ def assert_gradients_close(found, expected) -> None:
         assert_close(tf.convert_to_tensor(one), other, scale=scale)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.4])
-def test_by_heads_is_plain_with_other_axes(rate, monkeypatch):
-    encoder = make_encoder(attention_probs_dropout_prob=rate, hidden_dropout_prob=rate)
-    expected, slopes = run(encoder, "plain")
-    monkeypatch.setattr("bert_tf.network.attention.attend_from_scaled", None)  # Is not called.
-    found, found_slopes = run(encoder, "by_heads")
+@pytest.mark.parametrize("packed", [None, PACKED], ids=["padded", "packed"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0},
+        {"attention_probs_dropout_prob": 0.4, "hidden_dropout_prob": 0.4},
+        ROTARY,
+        {"position_type": "rotary_interleaved", "biases": "none"},
+        WINDOWS,
+        {"position_type": "alibi"},
+        {"position_type": "relative"},
+        {"position_type": "disentangled"},
+        {"position_type": "transformer_xl"},
+    ],
+    ids=str,
+)
+def test_by_heads_is_plain_with_other_axes(fields, packed, monkeypatch):
+    encoder = make_encoder(**fields)
+    expected, slopes = run(encoder, "plain", packed)
+    shapes = []
+
+    def watched(query, *rest):
+        shapes.append(query.shape[1:])
+        return attend_from_scaled(query, *rest)
+
+    monkeypatch.setattr(attention, "attend_from_scaled", watched)
+    found, found_slopes = run(encoder, "by_heads", packed)
+    assert shapes == [[N, T, H]] * 2
     assert_close(found, expected)
     assert_gradients_close(found_slopes, slopes)
 
@@ -57,15 +86,15 @@ def test_by_heads_is_plain_with_other_axes(rate, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "fused_layers"),
     [
-        ({"position_type": "rotary"}, 2),  # Rotation comes before attention.
-        ({"position_type": "rotary", "local_attention": 2, "global_attention_every": 2}, 1),
+        (ROTARY, 2),  # Rotation comes before attention.
+        (WINDOWS, 1),
         ({"position_type": "alibi"}, 0),
         ({"position_type": "relative"}, 0),
         ({"position_type": "disentangled"}, 0),
         ({"position_type": "transformer_xl"}, 0),
     ],
 )
-def test_terms_and_windows_stay_plain(fields, fused_layers, monkeypatch):
+def test_terms_and_windows_are_not_fused(fields, fused_layers, monkeypatch):
     encoder = make_encoder(attention_probs_dropout_prob=0.0, **fields)
     expected, _ = run(encoder, "plain")
     # A kernel for any row: it must not be asked where there are terms or windows.
@@ -77,8 +106,7 @@ def test_terms_and_windows_stay_plain(fields, fused_layers, monkeypatch):
         return attend_from_scaled(query, key, value, attention_bias(MASK))
 
     monkeypatch.setattr("bert_tf.network.attention.attend_fused", attend)
-    for form in ("by_heads", "fused"):
-        assert_close(run(encoder, form)[0], expected)
+    assert_close(run(encoder, "fused")[0], expected)
     assert calls == [[6, 4, 1, 1]] * fused_layers
 
 
@@ -152,3 +180,13 @@ def test_what_the_kernel_takes():
         ([None, 6, 1, 64], tf.bfloat16, False),
     ):
         assert fused_attention.can_fuse(tf.TensorSpec(shape, dtype)) is fits
+
+
+def test_the_kernel_does_not_attend_in_one_direction(monkeypatch):
+    """A token of a decoder must not see later ones, which the kernel has no mask for."""
+    monkeypatch.setattr(attention, "can_fuse", lambda query: True)
+    monkeypatch.setattr(attention, "attend_fused", None)  # Is not called.
+    pattern = CausalPattern(PaddedBatch(tf.constant(MASK)), ModelConfig(), is_local=False)
+    rows = tf.ones([B, T, N, H])
+    with attention_form("fused"):
+        pattern.attend(rows, rows, rows, None)

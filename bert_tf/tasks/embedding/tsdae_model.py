@@ -45,6 +45,7 @@ class CausalPattern(AttentionPattern):
     """An `AttentionPattern` in which no token attends to a later one."""
 
     uses_blocks = False  # A block attends to its neighbours on both sides.
+    is_plain = False
 
     def full_bias(self) -> Tensor:
         """Returns the bias of the attention scores, float32 [R, 1 or N, T, T]."""

@@ -51,7 +51,7 @@ check: install
 TOPOLOGY ?= v5e:2x2
 
 tpu-check: install $(TPU_VENV)/installed
-	$(BIN)/python -m benchmarks.tpu_check --topology=$(TOPOLOGY)
+	$(BIN)/python -m benchmarks.tpu_check --tpu_python=$(TPU_VENV)/bin/python --topology=$(TOPOLOGY)
 
 $(TPU_VENV)/installed: requirements_tpu_check.txt
 	$(PYTHON) -m venv $(TPU_VENV)

@@ -63,12 +63,31 @@ def model_config() -> Any:
     )
 
 
+def pack_halves(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the first halves of the texts of a batch, two in each row of attention."""
+    count, length = batch["input_mask"].shape
+    half = length // 2
+    places = np.arange(count * length, dtype=np.int32).reshape(count, length)
+    return {
+        **batch,
+        "input_mask": np.repeat([[1] * half + [0] * (length - half)], count, 0).astype(np.int32),
+        "masked_lm_positions": batch["masked_lm_positions"] // 2,
+        "packed_positions": places[:, :half].reshape(count // 2, 2 * half),
+        "packed_starts": half * np.arange(count, dtype=np.int32),
+    }
+
+
 def whole_step(
-    model: Any, batch: dict[str, np.ndarray], in_parts: bool = False, attention: str = "plain"
+    model: Any,
+    batch: dict[str, np.ndarray],
+    in_parts: bool = False,
+    attention: str = "plain",
+    losses_of: Callable[..., Any] | None = None,
 ) -> Callable[[], Any]:
     """Returns a training step of bert_tf on one batch, compiled by XLA, or its parts.
 
-    `attention` is a form of `bert_tf/network/attention_form.py`.
+    `attention` is a form of `bert_tf/network/attention_form.py`; `losses_of` returns the losses of
+    a batch and outputs by name, of pre-training if None.
     """
     import tensorflow as tf
 
@@ -82,13 +101,14 @@ def whole_step(
     optimizer.build(variables)
     optimizer.jit_compile = in_parts
     tensors = {name: tf.constant(value) for name, value in batch.items()}
+    losses_of = losses_of or model.objective_losses
 
     @tf.function(jit_compile=not in_parts)
     def step(seed: tf.Tensor) -> tf.Tensor:
         form = attention_form(attention)
         with compile_xla_regions(in_parts), form, tf.GradientTape() as tape:
             outputs = model(tensors, training=True, dropout_seed=seed)
-            loss = sum(part.mean() for part in model.objective_losses(tensors, outputs).values())
+            loss = sum(part.mean() for part in losses_of(tensors, outputs).values())
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         optimizer.apply_summed([tf.convert_to_tensor(g) for g in gradients], variables)
         return loss

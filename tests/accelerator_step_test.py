@@ -1,6 +1,7 @@
 """The benchmark for a GPU runs on a CPU with small shapes, and goes on after a part that fails."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -8,7 +9,8 @@ import pytest
 
 from tests.docs_test import ROOT
 
-PARTS = ("base, 128", "base, 512, fused", "4 layers, 128, float32")
+PARTS = ("base, 128", "base, 512, fused", "4 layers, 128, float32", "base, 128, packed rows")
+PARTS += ("base, 128, classifier", "base, 128, SavedModel")
 
 
 @pytest.mark.slow
@@ -18,10 +20,14 @@ def test_parts_are_measured_in_order(tmp_path) -> None:
         command = [sys.executable, "-m", "benchmarks.accelerator_step", "--small", f"--part={part}"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         lines.append(json.loads(done.stdout.splitlines()[-1]) if not done.returncode else None)
-    half, fused, whole = lines
+    half, fused, whole, packed, classifier, saved = lines
     assert fused is None  # The kernel is for GPUs.
     assert half["ms"] > 0 and half["tokens_s"] > 0 and half["first_s"] > 0
     assert half["losses"] == pytest.approx(whole["losses"], rel=0.01)
+    # Two labels, and 30,522 words in addition: the loss of random weights is that of a guess.
+    assert classifier["losses"][0] == pytest.approx(math.log(2), rel=0.2)
+    assert packed["losses"][0] == pytest.approx(math.log(2 * 30522), rel=0.05)
+    assert saved["cpu_ms"] > 0 and saved["difference"] < 1e-5
 
     file = tmp_path / "gpu.jsonl"
     command = [sys.executable, "-m", "benchmarks.accelerator_step", "--small", "--minutes=0.3"]

@@ -10,6 +10,7 @@ memory than the chip has. The exit status is then 1. The table is printed as Mar
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import shutil
@@ -70,6 +71,9 @@ def table_row(name: str, report: dict[str, Any]) -> list[str]:
     cycles = sum(report["cycles"].values())
     seconds = cycles / chip.clock
     share = report["formula_flops"] / seconds / chip.flops
+    parts = [f"{part} {count / cycles:.0%}" for part, count in report["cycles"].items()]
+    for size, share in report["reductions"]:
+        parts.append(f"sum of {size / 1e6:,.1f} MB after {share:.0%}")
     return [
         name,
         "compiles",
@@ -77,70 +81,58 @@ def table_row(name: str, report: dict[str, Any]) -> list[str]:
         f"{report['flops'] / 1e12:.3g}",
         f"{report['formula_flops'] / 1e12:.3g}",
         f"{1e3 * seconds:.1f} ms, {share:.0%} of peak",
-        ", ".join(f"{part} {count / cycles:.0%}" for part, count in report["cycles"].items()),
+        ", ".join(parts),
     ]
 
 
-def lower(path: pathlib.Path, step: Step, folder: pathlib.Path) -> str:
+def lower(path: pathlib.Path, step: Step, folder: pathlib.Path, replicas: int) -> str:
     """Writes the HLO of a step; returns the program's message if it fails."""
     run = folder / "runs" / path.name
     flags = {**step.flags, "output_dir": run}
     given = [f"--{name}={value}".format(folder=folder) for name, value in flags.items()]
     command = [sys.executable, "-m", "benchmarks.tpu_step", str(path), step.program, *given]
+    command.append(f"--replicas={replicas}")
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if path.with_suffix(".json").exists():
         return ""
     return last_line(done.stdout)
 
 
-class Compiler:
-    """A process of `tpu_compiler`.
+def run_compiler(
+    python: str, topology: str, *paths: pathlib.Path
+) -> subprocess.CompletedProcess[str]:
+    """Runs `tpu_compiler` on the steps of paths; an interpreter with jax and libtpu does."""
+    program = pathlib.Path(__file__).with_name("tpu_compiler.py")
+    command = [python, str(program), topology, *map(str, paths)]
+    return subprocess.run(command, capture_output=True, text=True)
 
-    Args:
-      python: an interpreter with jax and libtpu.
-      topology: a name of libtpu's for connected chips.
 
-    Raises:
-      ValueError: if it cannot compile anything: without its packages, with a topology that it does
-        not know, or while another process uses libtpu.
+def check_compiler(python: str, topology: str) -> None:
+    """Raises ValueError if nothing can be compiled.
+
+    That is without the compiler's packages, with a topology that it does not know, or while another
+    process uses libtpu.
     """
+    if not shutil.which(python):
+        raise ValueError(f"{python} is not there; `make tpu-check` makes it.")
+    done = run_compiler(python, topology)
+    if not done.returncode:
+        return
+    if "ModuleNotFoundError" in done.stderr:
+        remedy = "it needs the packages of requirements_tpu_check.txt; `make tpu-check`"
+    elif any(word in done.stderr for word in LOCKED):
+        remedy = "another process uses libtpu; wait for its end"
+    else:
+        remedy = f"is --topology={topology} one of libtpu's, such as v5e:2x2 or v4:2x2x1?"
+    raise ValueError(f"{python}: {last_line(done.stderr)} ({remedy})")
 
-    def __init__(self, python: str, topology: str) -> None:
-        if not shutil.which(python):
-            raise ValueError(f"{python} is not there; `make tpu-check` makes it.")
-        program = pathlib.Path(__file__).with_name("tpu_compiler.py")
-        self.messages = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            [python, str(program), topology],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.messages,
-            text=True,
-        )
-        if self.process.stdout.readline() == "ready\n":
-            return
-        messages = self.close()
-        if "ModuleNotFoundError" in messages:
-            remedy = "it needs the packages of requirements_tpu_check.txt; `make tpu-check`"
-        elif any(word in messages for word in LOCKED):
-            remedy = "another process uses libtpu; wait for its end"
-        else:
-            remedy = f"is --topology={topology} one of libtpu's, such as v5e:2x2 or v4:2x2x1?"
-        raise ValueError(f"{python}: {last_line(messages)} ({remedy})")
 
-    def compile(self, path: pathlib.Path) -> dict[str, Any]:
-        """Returns the report on a step; if the compiler crashes, a new process follows it."""
-        self.process.stdin.write(f"{path}\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        return json.loads(line) if line else {"error": f"it crashes: {last_line(self.close())}"}
-
-    def close(self) -> str:
-        """Ends the process; returns its messages."""
-        self.process.communicate()
-        with self.messages as file:
-            file.seek(0)
-            return file.read()
+def compile_step(python: str, topology: str, path: pathlib.Path) -> dict[str, Any]:
+    """Returns the report on a step."""
+    done = run_compiler(python, topology, path)
+    if done.returncode:
+        return {"error": f"the compiler crashes: {last_line(done.stderr)}"}
+    return json.loads(done.stdout)
 
 
 def last_line(text: str) -> str:
@@ -150,7 +142,7 @@ def last_line(text: str) -> str:
 
 def check(flags: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the name and the report of each step."""
-    compiler = Compiler(flags.tpu_python, flags.topology)
+    check_compiler(flags.tpu_python, flags.topology)
     names = [name for name in STEPS if flags.only in name]
     # While a step is compiled, the next one is lowered.
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(1) as worker:
@@ -158,18 +150,20 @@ def check(flags: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
         write_inputs(folder)
         paths = [folder / f"step{number}" for number in range(len(names))]
         steps = [STEPS[name] for name in names]
-        errors = worker.map(lower, paths, steps, [folder] * len(names))
+        lowering = functools.partial(lower, folder=folder, replicas=flags.replicas)
+        errors = worker.map(lowering, paths, steps)
         for name, path, error in zip(names, paths, errors, strict=True):
-            yield name, {"error": error} if error else compiler.compile(path)
-            if compiler.process.poll() is not None:
-                compiler = Compiler(flags.tpu_python, flags.topology)
-    compiler.close()
+            if error:
+                yield name, {"error": error}
+            else:
+                yield name, compile_step(flags.tpu_python, flags.topology, path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tpu_python", default=".venv-tpu/bin/python", help="Has jax and libtpu.")
     parser.add_argument("--topology", default="v5e:2x2", help="Chips, of which one is used.")
+    parser.add_argument("--replicas", type=int, default=1, help="Chips that share a batch.")
     parser.add_argument("--only", default="", help="Only steps whose name contains this.")
     faults = []
 

@@ -1,18 +1,20 @@
 """Compiles steps of `tpu_step` for a TPU that this machine does not have, with jax and libtpu.
 
-    .venv-tpu/bin/python benchmarks/tpu_compiler.py v5e:2x2
+    .venv-tpu/bin/python benchmarks/tpu_compiler.py v5e:2x2 STEP
 
-Prints "ready", then for each path of a step that it reads one JSON object: what `tpu_check` judges,
-or `error`. It is a program of an environment without TensorFlow, so it imports nothing of this
-project. One process at a time can use libtpu.
+Prints a JSON object: what `tpu_check` judges, or `error`. Without a step it only looks for the
+chips. It is a program of an environment without TensorFlow, so it imports nothing of this project.
+One process at a time can use libtpu.
 """
 
 import collections
 import json
+import math
 import os
 import pathlib
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -69,17 +71,27 @@ def remove_copies(module: ir.Module) -> None:
         op.erase()
 
 
-def compile_step(path: str, device: Any) -> dict[str, Any]:
-    """Compiles a step; returns the report."""
+def compile_step(path: str, chips: Sequence[Any]) -> dict[str, Any]:
+    """Compiles a step for the first of these chips, or for one of each replica.
+
+    Returns:
+      The report.
+    """
     about = json.loads(pathlib.Path(f"{path}.json").read_text(encoding="utf8"))
+    if len(chips) < about["replicas"]:
+        raise ValueError(f"{about['replicas']} replicas need as many chips, not {len(chips)}")
+    chips = chips[: about["replicas"]]
+    device = chips[0]
     report = {"chip": device.device_kind, "updated": len(about["updated"])}
     with mlir.make_ir_context():
         module = read_step(path, about["updated"])
         report["custom_calls"] = re.findall(r"custom_call @(\w+)", str(module))
         options = compiler.get_compile_options(
-            num_replicas=1, num_partitions=1, device_assignment=[[device.id]]
+            num_replicas=len(chips),
+            num_partitions=1,
+            device_assignment=[[chip.id] for chip in chips],
         )
-        devices = xla_client.DeviceList((device,))
+        devices = xla_client.DeviceList(tuple(chips))
         executable = device.client.compile(
             module, executable_devices=devices, compile_options=options
         )
@@ -96,8 +108,26 @@ def compile_step(path: str, device: Any) -> dict[str, Any]:
         "flops": cost["flops"],
         "formula_flops": about["flops"],
         "cycles": cycles(text),
+        "reductions": reductions(text),
     }
     return report
+
+
+def reductions(text: str) -> list[list[float]]:
+    """Returns the bytes of each sum over replicas, and the share of the cycles spent before it."""
+    found = []
+    spent = 0
+    # The instructions are in the order in which they run.
+    for line in text.split("ENTRY", 1)[1].splitlines():
+        if estimate := re.search(r'estimated_cycles":"(\d+)"', line):
+            spent += int(estimate[1])
+        if shapes := re.search(r" = (.*?) all-reduce(-start)?\(", line):
+            size = 0
+            for kind, axes in re.findall(r"([a-z]+\d+)\[([\d,]*)\]", shapes[1]):
+                bits = int(re.sub("[a-z]", "", kind))
+                size += bits // 8 * math.prod(map(int, filter(None, axes.split(","))))
+            found.append([size, spent])
+    return [[size, before / max(spent, 1)] for size, before in found]
 
 
 def cycles(text: str) -> dict[str, int]:
@@ -118,15 +148,14 @@ def cycles(text: str) -> dict[str, int]:
     return dict(found.most_common())
 
 
-def main(topology: str) -> None:
+def main(topology: str, *paths: str) -> None:
     devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
-    print("ready", flush=True)
-    for line in sys.stdin:
+    for path in paths:
         try:
-            report = compile_step(line.strip(), devices[0])
+            report = compile_step(path, devices)
         except Exception as error:  # Whatever it is, the step does not compile.
             report = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(report), flush=True)
+        print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The steps that `tpu_check` compiles: programs, their flags, and small files that they read."""
 
-import csv
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -83,10 +83,10 @@ STEPS = {
     "recomputed layers": pretraining(recompute="true"),
     "packed rows": pretraining(pack_rows="true"),
     "float16 with a loss scale": pretraining(precision="mixed_float16"),
-    "run_classifier": fine_tuning("run_classifier", "classes.csv"),
+    "run_classifier": fine_tuning("run_classifier", "classes.jsonl"),
     "run_tagger": fine_tuning("run_tagger", "tags.txt"),
     "run_squad": fine_tuning("run_squad", "squad.json", max_query_length=16, doc_stride=16),
-    "run_multiple_choice": fine_tuning("run_multiple_choice", "swag.csv"),
+    "run_multiple_choice": fine_tuning("run_multiple_choice", "choices.jsonl"),
     "run_reranker": fine_tuning("run_reranker", "ranking.jsonl"),
     "run_retriever": fine_tuning("run_retriever", "ranking.jsonl"),
 }
@@ -106,15 +106,8 @@ def write_inputs(folder: pathlib.Path) -> None:
         (folder / f"vocab{size}.txt").write_text(text, encoding="utf8")
     documents = ["\n".join(sentence() for _ in range(40)) for _ in range(60)]
     (folder / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
-    rows = [{"text": sentence(), "label": draw.choice(["no", "yes"])} for _ in range(64)]
-    write_table(folder / "classes.csv", rows)
     tagged = ["".join(f"{word} B-X\n" for word in sentence().split()) for _ in range(64)]
     (folder / "tags.txt").write_text("\n".join(tagged), encoding="utf8")
-    rows = []
-    for _ in range(64):
-        row = {"sent1": sentence(), "sent2": "the boat", "label": draw.randrange(4)}
-        rows.append(row | {f"ending{index}": sentence() for index in range(4)})
-    write_table(folder / "swag.csv", rows)
     questions = []
     for number in range(64):
         context = sentence()
@@ -123,20 +116,17 @@ def write_inputs(folder: pathlib.Path) -> None:
         questions.append({"context": context, "qas": [question]})
     squad = {"version": "1.1", "data": [{"title": "", "paragraphs": questions}]}
     (folder / "squad.json").write_text(json.dumps(squad), encoding="utf8")
-    lines = []
-    for _ in range(64):
-        row = {"query": sentence(), "positive": sentence(), "negatives": [sentence()]}
-        lines.append(json.dumps(row) + "\n")
-    (folder / "ranking.jsonl").write_text("".join(lines), encoding="utf8")
+    names = ("classes", "choices", "ranking")
+    files = [(folder / f"{name}.jsonl").open("w", encoding="utf8") for name in names]
+    with contextlib.ExitStack() as stack:
+        classes, choices, ranking = map(stack.enter_context, files)
+        for number in range(64):
+            print(json.dumps({"text": sentence(), "label": number % 2}), file=classes)
+            choice = {"context": sentence(), "choices": [sentence(), sentence()], "label": 1}
+            print(json.dumps(choice), file=choices)
+            judged = {"query": sentence(), "positive": sentence(), "negatives": [sentence()]}
+            print(json.dumps(judged), file=ranking)
     write_model(folder / "model", folder / "vocab1000.txt")
-
-
-def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
-    """Writes a CSV file."""
-    with path.open("w", encoding="utf8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def write_model(folder: pathlib.Path, vocab_file: pathlib.Path) -> None:

@@ -3,7 +3,8 @@
     python -m benchmarks.tpu_step STEP run_pretraining FLAGS
 
 The program prepares its data, model and optimizer as always. Its first step ends it, after the step
-of one device was written to STEP.hlo, and what a compiler's report needs to STEP.json.
+of one device, or one of several replicas, was written to STEP.hlo, and what a compiler's report
+needs to STEP.json.
 """
 
 import argparse
@@ -13,8 +14,10 @@ import runpy
 import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
+from unittest import mock
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.framework import auto_control_deps_utils
 
 from bert_tf.system.type_names import Batch
@@ -23,8 +26,28 @@ from bert_tf.training.train_step import TrainStep
 from bert_tf.training.trainer import Trainer
 
 
-def lower(step: TrainStep, batch: Batch) -> tuple[bytes, list[int]]:
-    """Returns the HLO of a step on batches of these shapes.
+class Replica:
+    """One of several replicas, which XLA connects as under TPUStrategy."""
+
+    def __init__(self, count: int) -> None:
+        self.num_replicas_in_sync = count
+
+    @property
+    def replica_id_in_sync_group(self) -> tf.Tensor:
+        return gen_xla_ops.xla_replica_id()
+
+    def all_reduce(self, operation: tf.distribute.ReduceOp, values: Any) -> Any:
+        """Returns the sums of the replicas."""
+        group = [list(range(self.num_replicas_in_sync))]
+
+        def reduced(value: tf.Tensor) -> tf.Tensor:
+            return gen_xla_ops.xla_all_reduce(value, group, reduce_op="Add", mode="CrossReplica")
+
+        return tf.nest.map_structure(reduced, values)
+
+
+def lower(step: TrainStep, batch: Batch, replicas: int = 1) -> tuple[bytes, list[int]]:
+    """Returns the HLO of a step on batches of these shapes; with several replicas, of each.
 
     Returns:
       A serialized HloModuleProto; and the numbers of the parameters that are variables which the
@@ -38,7 +61,12 @@ def lower(step: TrainStep, batch: Batch) -> tuple[bytes, list[int]]:
     @tf.function(jit_compile=True, autograph=False)
     def whole_step(*arguments: tf.Tensor) -> tf.Tensor:
         *values, index = arguments
-        return step._whole_step(dict(zip(names, values, strict=True)), index)
+        shares = dict(zip(names, values, strict=True))
+        if replicas == 1:
+            return step._whole_step(shares, index)
+        with mock.patch.object(tf.distribute, "get_replica_context", lambda: Replica(replicas)):
+            gradients, sums = step._reduced_gradients(shares, index)
+            return step._apply(gradients, sums, step._update)
 
     function = whole_step.get_concrete_function(*specs)
     read_only = auto_control_deps_utils.get_read_only_resource_input_indices_graph(function.graph)
@@ -56,14 +84,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("step", help="Path of the files without their ending.")
     parser.add_argument("program", help="Name of a program of bert_tf.")
+    parser.add_argument("--replicas", type=int, default=1)
     given, arguments = parser.parse_known_args()
 
     def write_step(trainer: Trainer, iterator: Iterator[Batch], _: Any) -> NoReturn:
-        hlo, updated = lower(trainer.train_step, next(iterator))
+        hlo, updated = lower(trainer.train_step, next(iterator), given.replicas)
         pathlib.Path(f"{given.step}.hlo").write_bytes(hlo)
         # Fine-tuning does not count its products: 0.
         by_formula = trainer.progress.flops * trainer.progress.batch_size
-        about = {"updated": updated, "flops": by_formula}
+        about = {"updated": updated, "flops": by_formula, "replicas": given.replicas}
         pathlib.Path(f"{given.step}.json").write_text(json.dumps(about), encoding="utf8")
         raise SystemExit(0)
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from benchmarks.tpu_check import Compiler, find_fault, table_row
+from benchmarks.tpu_check import check_compiler, compile_step, find_fault, table_row
 from benchmarks.tpu_inputs import STEPS
 from benchmarks.tpu_step import lower
 from bert_tf.config import OptimizerConfig
@@ -24,6 +24,7 @@ GOOD = {
     "flops": 4.5e12,
     "formula_flops": 3.94e12,
     "cycles": {"attention": 45_000_000, "update": 15_000_000},
+    "reductions": [[8e6, 0.5]],
 }
 BASE = "BERT-Base, 64 x 128, AdamWeightDecay"
 FAULTS = {
@@ -49,7 +50,7 @@ def test_a_row_has_the_estimate_in_seconds_and_parts() -> None:
     assert said == "compiles" and memory == "3,000 MB"
     assert (by_xla, by_formula) == ("4.5", "3.94")
     assert "40.0 ms" in estimate and "50%" in estimate
-    assert "attention 75%" in parts and "update 25%" in parts
+    assert "attention 75%" in parts and "update 25%" in parts and "8.0 MB after 50%" in parts
     assert table_row("AdamW", GOOD) == ["AdamW", said, memory, *[""] * 4]
 
 
@@ -61,18 +62,16 @@ def stand_in(folder: pathlib.Path, code: str) -> str:
     return str(path)
 
 
-def test_reports_are_read_until_the_compiler_crashes(tmp_path: pathlib.Path) -> None:
-    code = f"""
-import json, sys
-print("ready", flush=True)
-print(json.dumps({GOOD!r} | dict(asked=[*sys.argv[2:], sys.stdin.readline()])), flush=True)
-sys.stdin.readline()
-sys.exit("E0000 it broke")
-"""
-    compiler = Compiler(stand_in(tmp_path, code), "v4:2x2x1")
-    assert compiler.compile(pathlib.Path("a/step")) == {**GOOD, "asked": ["v4:2x2x1", "a/step\n"]}
-    assert "E0000 it broke" in compiler.compile(pathlib.Path("b"))["error"]
-    assert compiler.process.poll() == 1
+def test_the_report_of_a_compiler_that_works_or_crashes(tmp_path: pathlib.Path) -> None:
+    python = stand_in(
+        tmp_path, f"import json, sys\nprint(json.dumps({GOOD!r} | dict(asked=sys.argv[2:])))"
+    )
+    check_compiler(python, "v4:2x2x1")
+    found = compile_step(python, "v4:2x2x1", pathlib.Path("a/step"))
+    assert found == {**GOOD, "asked": ["v4:2x2x1", "a/step"]}
+    python = stand_in(tmp_path, "import sys\nsys.exit('W1 slow\\nE0000 it broke')")
+    error = compile_step(python, "v4:2x2x1", pathlib.Path("b"))["error"]
+    assert "E0000 it broke" in error and "W1" not in error
 
 
 @pytest.mark.parametrize(
@@ -87,14 +86,14 @@ def test_what_keeps_the_compiler_from_working(
     tmp_path: pathlib.Path, code: str, named: list[str]
 ) -> None:
     with pytest.raises(ValueError) as raised:
-        Compiler(stand_in(tmp_path, code), "v9:1x1")
+        check_compiler(stand_in(tmp_path, code), "v9:1x1")
     message = str(raised.value)
     assert "\n" not in message and all(name in message for name in named)
 
 
 def test_no_environment(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="make tpu-check"):
-        Compiler(str(tmp_path / "none"), "v5e:2x2")
+        check_compiler(str(tmp_path / "none"), "v5e:2x2")
 
 
 def test_a_step_is_lowered_with_the_variables_that_it_updates() -> None:
@@ -104,10 +103,12 @@ def test_a_step_is_lowered_with_the_variables_that_it_updates() -> None:
     step = TrainStep(task, optimizer, tf.distribute.get_strategy(), random_seed=1)
     batch = {name: tf.constant(value) for name, value in toy_batch(0, 4).items()}
     hlo, updated = lower(step, batch)
-    assert b"custom_call" not in hlo
+    assert b"custom_call" not in hlo and b"all-reduce" not in hlo
     # Weights, two moments of each, and the number of the step.
     assert len(updated) == 3 * len(task.model.trainable_variables) + 1
     assert min(updated) > len(batch)
+    hlo, of_replica = lower(step, batch, replicas=2)
+    assert b"all-reduce" in hlo and of_replica == updated
 
 
 def test_flags_of_the_steps_exist() -> None:

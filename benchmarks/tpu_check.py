@@ -142,7 +142,6 @@ def last_line(text: str) -> str:
 
 def check(flags: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the name and the report of each step."""
-    check_compiler(flags.tpu_python, flags.topology)
     names = [name for name in STEPS if flags.only in name]
     # While a step is compiled, the next one is lowered.
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(1) as worker:
@@ -165,14 +164,16 @@ def main() -> None:
     parser.add_argument("--topology", default="v5e:2x2", help="Chips, of which one is used.")
     parser.add_argument("--replicas", type=int, default=1, help="Chips that share a batch.")
     parser.add_argument("--only", default="", help="Only steps whose name contains this.")
+    flags = parser.parse_args()
     faults = []
 
     def rows() -> Iterator[list[str]]:
-        for name, report in check(parser.parse_args()):
+        for name, report in check(flags):
             faults.append(find_fault(report))
             yield table_row(name, report)
 
     try:
+        check_compiler(flags.tpu_python, flags.topology)
         print_table(HEADS, rows())
     except ValueError as error:
         sys.exit(f"ERROR: {error}")

@@ -447,7 +447,8 @@ class SelfAttention(keras.layers.Layer):
             if self.use_bias:
                 projected = projected + ops.reshape(layer.bias, (heads[0], 1, heads[1]))
             projections.append(projected)
-        context = pattern.attend(*projections, dropout, terms, by_heads=True)
+        query, key, value = projections
+        context = pattern.attend(query, key, value, dropout, terms, by_heads=True)
         return pattern.layout.from_rows(ops.reshape(context, (-1, size)))
 
     def score_terms(

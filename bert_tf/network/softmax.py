@@ -3,17 +3,18 @@
 import tensorflow as tf
 from keras import ops
 
+from bert_tf.network.attention_form import current_form
 from bert_tf.network.xla_region import are_xla_regions_compiled, xla_region
 from bert_tf.system.type_names import Tensor
 
 
 def softmax(scores: Tensor, bias: Tensor) -> Tensor:
     """Returns softmax(scores + bias), computed in float32, in the dtype of the scores."""
-    if not are_xla_regions_compiled():
+    if not are_xla_regions_compiled() and current_form() != "by_heads":
         return _probabilities(scores, bias)
 
     # With an explicit gradient the backward pass is a region to compile as well, and needs only the
-    # probabilities, not the scores.
+    # probabilities, not the scores. In half precision, which TPUs have, it keeps half the bytes.
     @tf.custom_gradient
     def probabilities(scores: Tensor) -> Tensor:
         probs = _probabilities(scores, bias)

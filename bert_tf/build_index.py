@@ -139,7 +139,7 @@ def change(folder: str, has_language: bool) -> None:
     from bert_tf.search.index import compact_index, delete_from_index, record_language
 
     if DELETE.value:
-        ids = [line for line in read_lines(DELETE.value, is_bounded=True) if line]
+        ids = list(filter(None, read_lines(DELETE.value, is_bounded=True)))
         manifest = delete_from_index(folder, ids)
         count = len(set(ids))
         logging.info("%s: deleted %d documents, %d remain.", folder, count, manifest.count)

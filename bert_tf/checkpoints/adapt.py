@@ -180,7 +180,7 @@ def tokens_of(token: str, tokenizer: WordPiece) -> list[int]:
 
 def _mean_rows(weights: Weights, sources: list[list[int]]) -> Weights:
     """Returns the word tables with the mean of each list's rows; of all rows for an empty list."""
-    counts = [len(source) for source in sources]
+    counts = list(map(len, sources))
     ids = np.concatenate([np.array(source, np.int64) for source in sources])
     # reduceat adds the rows from each start to the next; an empty list has no rows and no start.
     starts = np.cumsum([0, *counts[:-1]])

@@ -130,7 +130,7 @@ def _read_adapted(adapter: lora.LoraAdapter, base_model: str, as_transformers: b
         family, config, values, file_weights, folder, tuple(notes), as_transformers=as_transformers
     )
     checkpoint = dataclasses.replace(checkpoint, source=str(adapter.folder))
-    if adapter_class not in [family.classes.get(purpose) for purpose in ADAPTED_PURPOSES]:
+    if adapter_class not in list(map(family.classes.get, ADAPTED_PURPOSES)):
         return checkpoint
     # The class that was adapted lacks the heads of the base's pre-training.
     starts = tuple(HEADS[head] for head in PRETRAINING_HEADS)

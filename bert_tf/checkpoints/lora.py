@@ -145,7 +145,7 @@ class LoraAdapter:
     def _is_in(self, module: str, layers: Any) -> bool:
         """Returns whether a module is in one of the layers with these numbers."""
         names = self.values.get("layers_pattern") or []
-        patterns = [re.escape(name) for name in ([names] if isinstance(names, str) else names)]
+        patterns = list(map(re.escape, [names] if isinstance(names, str) else names))
         found = re.match(rf".*\.({'|'.join(patterns) or '[^.]*'})\.(\d+)\.", module)
         numbers = layers if isinstance(layers, list) else [layers]
         return found is not None and int(found[2]) in numbers

@@ -146,8 +146,8 @@ def spelling_characters(text: str, has_case: bool = True) -> set[str]:
     characters = {*text, *string.digits, *string.punctuation, *string.ascii_lowercase}
     if has_case:
         # A word may also begin a sentence, or be in a heading.
-        characters.update([char.upper() for char in characters])
-        characters.update([char.lower() for char in characters])
+        characters.update(list(map(str.upper, characters)))
+        characters.update(list(map(str.lower, characters)))
     return characters
 
 

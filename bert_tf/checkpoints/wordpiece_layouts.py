@@ -63,7 +63,7 @@ def read_layout(folder: pathlib.Path) -> WordPieceOptions:
         return DEFAULT_OPTIONS
     tokens = []
     files = [folder / "tokenizer_config.json", folder / "special_tokens_map.json"]
-    contents = [read_optional_json(path) for path in files]
+    contents = list(map(read_optional_json, files))
     for name, usual in zip(NAMES, _MPNET_TOKENS, strict=True):
         found = usual
         for path, values in zip(files, contents, strict=True):
@@ -100,7 +100,7 @@ def check_post_processor(
     sep = names["sep_token"]
     kind = processor.get("type")
     if kind in ("RobertaProcessing", "BertProcessing"):
-        pairs = [processor.get(name) for name in ("cls", "sep")]
+        pairs = list(map(processor.get, ("cls", "sep")))
         found = [pair[0] if isinstance(pair, list) and pair else None for pair in pairs]
         has_two = kind == "RobertaProcessing"
         if has_two != (options.num_separators == 2) or (has_two and found != [cls, sep]):

@@ -134,7 +134,7 @@ def detect_format(path: str, sample: bytes, is_cut: bool) -> str:
 
 def _check_not_binary(path: str, sample: bytes) -> None:
     """Raises ValueError if there is a zero byte or there are many control bytes."""
-    offsets = [match.start() for match in _CONTROL.finditer(sample)]
+    offsets = list(map(re.Match.start, _CONTROL.finditer(sample)))
     zero = sample.find(b"\0")
     if zero < 0 and len(offsets) <= 1 + MAX_CONTROL_SHARE * len(sample):
         return

@@ -97,7 +97,7 @@ def write_shards(
     records = [read_done_record(markers, number, path) for number, path in enumerate(paths)]
     if None in records:
         raise OSError(f"{paths[records.index(None)]} has disappeared; run the same command again.")
-    return [record for record in records if record]
+    return list(filter(None, records))
 
 
 def passes(data: DataConfig, masking: MaskingConfig) -> int:

@@ -65,7 +65,7 @@ def read_google_documents(
             if input_format == "auto":
                 _check_format(path, file)
             _read_lines(path, file, tokenizer, documents)
-    documents = [document for document in documents if document]
+    documents = list(filter(None, documents))
     if not documents:
         raise ValueError(f"No text found in {input_file!r}; expected one sentence per line.")
     return documents

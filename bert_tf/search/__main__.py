@@ -132,7 +132,7 @@ def show_results(searcher: "Searcher") -> None:
     for query in QUERY.value or typed_lines("Type a query; an empty line ends."):
         (hits,) = searcher.search([query], k)
         names = [searcher.index.ids[row] for row in hits.rows]
-        texts = [searcher.index.text(row) for row in hits.rows]
+        texts = list(map(searcher.index.text, hits.rows))
         show(query, hits.scores, names, texts)
 
 

@@ -204,7 +204,7 @@ def read_file(job: Job, number: int) -> list[int]:
     # The empty array is for a file without documents.
     with atomic_write(ids, "wb") as output:
         np.save(output, np.sort(np.concatenate([np.zeros([0], np.uint64), *digests])))
-    counts = [len(part) for part in digests]
+    counts = list(map(len, digests))
     paths = _files_of_input(job, number, len(counts))
     # The marker comes last: it exists only if every file that it names is complete.
     write_record(marker, {"documents": counts, "source": source, "crc32c": file_crcs(paths)})

@@ -58,7 +58,7 @@ def load_search(
         typing.cast(EmbeddingServing, embedder),
         VectorStore(found.vectors(np.arange(len(found))), "int8" if form == "binary" else form),
         list(found.ids),
-        [found.text(row) for row in range(len(found))] if found.manifest.has_texts else (),
+        list(map(found.text, range(len(found)))) if found.manifest.has_texts else (),
         typing.cast(RerankingServing, load(rerank, "reranker", 0, unpad)) if rerank else None,
         rerank_k,
     )

@@ -174,8 +174,8 @@ class SeenTexts:
         def key(text: str) -> int:
             return key_of(np.array(model.pack(text).ids, np.int32))
 
-        self.documents = [key(text) for text in collection.documents]
-        self.queries = [key(text) for text in collection.queries]
+        self.documents = list(map(key, collection.documents))
+        self.queries = list(map(key, collection.queries))
         self.empty = key("")
 
 

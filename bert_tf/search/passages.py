@@ -157,7 +157,7 @@ class PassageEmbedder:
             texts = [passage.text for passage in passages]
             return passages, *self._embedder.keyed_documents(texts)
         # No keys: the vector of a passage depends on its document.
-        return passages, np.concatenate([self._late_vectors(part) for part in parts]), None
+        return passages, np.concatenate(list(map(self._late_vectors, parts))), None
 
     def _late_vectors(self, part: Passages) -> np.ndarray:
         """Returns the vectors of a document's passages, in as few passes as the model can read."""

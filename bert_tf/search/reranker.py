@@ -35,7 +35,7 @@ class TokenScorer:
         """See `PairScorer`; a query is embedded once."""
         known = sorted(set(queries))
         scores = self.model.score(known, documents, batch_size=batch_size)  # [queries, N]
-        return scores[[known.index(query) for query in queries], np.arange(len(documents))]
+        return scores[list(map(known.index, queries)), np.arange(len(documents))]
 
 
 def read_reranker(path: str) -> PairScorer:

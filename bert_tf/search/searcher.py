@@ -94,7 +94,7 @@ class Searcher:
         self._rescore = rescore
         self._faiss = FaissIndex(self.index, faiss) if faiss else None
         if mode != "vectors":
-            texts = [self.index.text(row) for row in range(len(self.index))]
+            texts = list(map(self.index.text, range(len(self.index))))
             self._words = Bm25(texts, language=self.index.manifest.language)
         self._reranker = read_reranker(reranker) if reranker else None
         self._mode = mode
@@ -130,7 +130,7 @@ class Searcher:
         rest = hits.rows[self._rerank_k :]
         if self._reranker is None or not len(first):
             return hits
-        texts = [self.index.text(row) for row in first]
+        texts = list(map(self.index.text, first))
         with counting_texts("rerank", self._reranker):
             logits = self._reranker.pair_logits([query] * len(texts), texts, RERANK_BATCH)
         order = np.argsort(-logits, kind="stable")

@@ -58,7 +58,7 @@ class SparseEncoder(TextEncoder):
     @counts_texts
     def encode(self, texts: Sequence[str]) -> SparseVectors:
         """Returns the vectors of texts, in their order."""
-        packed = [self.pack(text) for text in (read_texts(texts) if len(texts) else [])]
+        packed = list(map(self.pack, read_texts(texts) if len(texts) else []))
         return SparseVectors.from_tokens(self.run(packed, sparse_row))
 
     def explain(

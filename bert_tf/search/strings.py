@@ -58,5 +58,5 @@ def write(folder: pathlib.Path, name: str, strings: Sequence[str]) -> list[pathl
     paths = [folder / f"{name}.utf8", folder / f"{name}.ends.npy"]
     paths[0].write_bytes(b"".join(encoded))
     # Ends and not lengths, so that one string is found without a sum.
-    np.save(paths[1], np.cumsum([len(text) for text in encoded], dtype=np.int64))
+    np.save(paths[1], np.cumsum(list(map(len, encoded)), dtype=np.int64))
     return paths

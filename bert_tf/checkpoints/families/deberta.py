@@ -87,7 +87,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 def _check_norm(values: dict[str, Any], path: pathlib.Path) -> None:
     norms = json_field(values, "norm_rel_ebd", str, path)
-    parts = [] if norms is None else [part.strip() for part in norms.lower().split("|")]
+    parts = [] if norms is None else list(map(str.strip, norms.lower().split("|")))
     if "layer_norm" not in parts:
         raise ValueError(
             f"{path}: norm_rel_ebd is {norms!r}, expected 'layer_norm', the only one that bert_tf "

@@ -77,7 +77,7 @@ def score_words(
     is_known = num_special == 0  # [K]
     values = tf.math.unsorted_segment_sum(values, word_of_token, num_words)
     values = words.with_values(tf.where(is_known, values, 0.0))
-    names = tf.constant([name.strip() for name in vocab.token_texts()])
+    names = tf.constant(list(map(str.strip, vocab.token_texts())))
     alternatives = tf.where(is_known, tf.gather(names, tf.gather(likeliest, firsts)), "")
 
     # From bytes to characters. Combining marks that the tokenizer drops belong to their letter.

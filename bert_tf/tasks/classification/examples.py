@@ -95,7 +95,7 @@ def read_text_examples(
     if not text_column:
         raise ValueError("--text_column is empty; name the column with the texts.")
     given = LabelReading(label_column, problem_type, label_separator, must_label)
-    wanted = [name for name in (text_column, text_b_column) if name]
+    wanted = list(filter(None, (text_column, text_b_column)))
     skips = is_needed and reading is not None and reading.skip_unlabelled
     examples: list[TextExample] = []
     errors = RowErrors()
@@ -171,7 +171,7 @@ def _check_separator(examples: Sequence[TextExample]) -> None:
         for example in examples:
             for name in split_labels(example.label):
                 # "joy, love" is suspicious only if joy and love are labels elsewhere.
-                parts = [part.strip() for part in name.split(sign)]
+                parts = list(map(str.strip, name.split(sign)))
                 if len(parts) > 1 and all(part in names or part.isdecimal() for part in parts):
                     raise ValueError(
                         f"{example.source}: is {name!r} one label, or {len(parts)}? Give "
@@ -259,7 +259,7 @@ def read_label(
     if not isinstance(value, list | tuple | set):
         label = label_text(value, where)
         if label and given.kind == "multi_label" and given.separator not in ("", SEPARATOR):
-            return _joined([part.strip() for part in label.split(given.separator)], where)
+            return _joined(list(map(str.strip, label.split(given.separator))), where)
         return label
     names = [label_text(item, where) for item in value]
     if given.kind in ("single_label", "regression") and len(names) != 1:
@@ -373,5 +373,5 @@ def number_of(label: str, where: str) -> float:
 def split_labels(label: str | None) -> tuple[str, ...]:
     """Returns the labels in a text that separates them by "|"; () for an unlabelled example."""
     if label:
-        return tuple(name.strip() for name in label.split(SEPARATOR))
+        return tuple(map(str.strip, label.split(SEPARATOR)))
     return ()

@@ -67,7 +67,7 @@ class ZeroShotRun:
             )
         task = configs.task
         self.has_several = task.problem_type == "multi_label"
-        names = [name.strip() for name in zero_shot.zero_shot.split(",")]
+        names = list(map(str.strip, zero_shot.zero_shot.split(",")))
         self.candidates = check_candidates(names, self.has_several)
         self.files = asked_files(configs)
         self.examples: dict[str, list[TextExample]] = {}

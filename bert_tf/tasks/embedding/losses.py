@@ -385,7 +385,7 @@ def make_loss(name: str, task: RetrieverConfig, dimension: int, similarity: str 
         raise ValueError(
             f"--matryoshka_dims: {wrong[0]:g} is not a size for embeddings of {dimension} numbers."
         )
-    return matryoshka(loss, [int(size) for size in sizes], factors)
+    return matryoshka(loss, list(map(int, sizes)), factors)
 
 
 def make_losses(task: RetrieverConfig, similarity: str = "cosine") -> dict[str, Loss]:

@@ -201,7 +201,7 @@ def _read_question(
 def find_words(context: str) -> tuple[list[str], list[int]]:
     """Returns the words of a context and their offsets."""
     matches = list(_WORD.finditer(context))
-    return [match.group() for match in matches], [match.start() for match in matches]
+    return list(map(re.Match.group, matches)), list(map(re.Match.start, matches))
 
 
 def answer_words(answer: SquadAnswer, context: str) -> tuple[int, int]:

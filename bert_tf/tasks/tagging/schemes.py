@@ -45,7 +45,7 @@ def respelled_tags(names: Iterable[str], labels: Iterable[str] = ()) -> dict[str
     inside = [tag for tag in tags if tag.strip().casefold() not in _OUTSIDE_NAMES]
     # One tag with a part and a type at least: B and I alone may be letters, or parts of speech.
     has_parts = any(_SEPARATED.fullmatch(tag) or _SUFFIX.fullmatch(tag) for tag in inside)
-    if not has_parts and {tag.casefold() for tag in inside} != {"b", "i"}:
+    if not has_parts and set(map(str.casefold, inside)) != {"b", "i"}:
         _warn_of_plain_types(tags, inside, known)
         return {}
     parsed = {tag: _with_prefix(tag) for tag in inside}

@@ -32,7 +32,7 @@ def read_sentences(x: Texts) -> list[list[str]]:
     """
     column = read_column(x, "texts")
     if isinstance(column[0], str):
-        words = [text.split() for text in read_texts(column)]
+        words = list(map(str.split, read_texts(column)))
     else:
         words = read_words(column)
     for index, row in enumerate(words):

@@ -467,7 +467,7 @@ def _labels_of(cell: str) -> list[Any]:
     if isinstance(labels, list):
         return labels
     if cell.strip():
-        return [name.strip() for name in cell.split(SEPARATOR)]
+        return list(map(str.strip, cell.split(SEPARATOR)))
     return []
 
 

@@ -60,7 +60,7 @@ def list_tables(paths: str, flag: str) -> list[str]:
       ValueError: naming the flag, if it is empty, or a name matches no file.
     """
     tables: list[str] = []
-    for name in filter(None, (name.strip() for name in paths.split(","))):
+    for name in filter(None, map(str.strip, paths.split(","))):
         tables += [name] if name.startswith("tfds:") else matching_files(name, flag)
     if not tables:
         raise ValueError(f"{flag} is empty; give files, globs or tfds:NAME, separated by commas.")

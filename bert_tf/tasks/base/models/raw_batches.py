@@ -74,7 +74,7 @@ def pack_stream(data: Any, pack: Pack) -> PackedBatches | Iterator[KerasBatch]:
     """Returns the data with packed batches."""
     if isinstance(data, keras.utils.PyDataset):
         return PackedBatches(data, pack)
-    return (pack(batch) for batch in data)
+    return map(pack, data)
 
 
 def inputs_in(data: Iterable[Any], steps: int | None) -> Iterator[Any]:

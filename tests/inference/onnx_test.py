@@ -334,14 +334,17 @@ def test_what_cannot_be_loaded(tmp_path):
     weights_content = bytearray(data.read_bytes())
     weights_content[-1] ^= 1
     data.write_bytes(weights_content)
-    with pytest.raises(ValueError, match="model.onnx_data was changed"):
+    with pytest.raises(ValueError, match="model.onnx_data"):
         OnnxModel(file)
     data.unlink()
-    with pytest.raises(ValueError, match="model.onnx_data is missing"):
+    with pytest.raises(ValueError, match="model.onnx_data"):
         OnnxModel(file)
     content = file.read_bytes()
     file.write_bytes(content[:-100])
-    with pytest.raises(ValueError, match="model.onnx was changed"):
+    with pytest.raises(ValueError, match="model.onnx "):
+        OnnxModel(file)
+    write_json(file.parent / "bert_tf.json", {**card, "checksums": [file.name]})
+    with pytest.raises(ValueError, match="bert_tf.json: checksums"):
         OnnxModel(file)
     write_json(file.parent / "bert_tf.json", {**card, "checksums": {file.name: file_crc(file)}})
     weights.unlink()

@@ -128,21 +128,29 @@ def check_is_current(path: pathlib.Path, card: Metadata) -> None:
     Raises:
       ValueError: if the file has changed, or the folder has other weights that are newer.
     """
-    checksums = card.get("checksums", {})
-    for name in sorted({path.name, *checksums}):
-        file = path.with_name(name)
-        if not file.is_file():
-            raise ValueError(f"{file} is missing; export the model again.")
-        if file_crc(file) != checksums.get(name):
+    checksums = _checksums(path, card, "checksums")
+    for file in (path, weights_file(path)):
+        checksum = checksums.get(file.name)
+        if file.is_file() and file_crc(file) != checksum:
             raise ValueError(f"{file} was changed after it was written; export the model again.")
+        if checksum and not file.is_file():
+            raise ValueError(f"{file} is missing; export the model again.")
     written = path.stat().st_mtime
     for name in WEIGHTS:
         weights = path.parent.parent / name
         # The time alone would refuse copies, whose files have new times.
         if not weights.is_file() or weights.stat().st_mtime <= written:
             continue
-        if file_crc(weights) != card.get("weights", {}).get(name):
+        if file_crc(weights) != _checksums(path, card, "weights").get(name):
             raise ValueError(
                 f"{path} is older than the weights {weights}; export the model again by "
                 "export.onnx, or remove the folder onnx to use the weights."
             )
+
+
+def _checksums(path: pathlib.Path, card: Metadata, key: str) -> dict[str, str]:
+    """Returns the checksums of files by name; ValueError if the metadata have something else."""
+    checksums = card.get(key, {})
+    if not isinstance(checksums, dict):
+        raise ValueError(f"{path.parent / CARD_NAME}: {key} is {checksums!r}, expected an object.")
+    return checksums

@@ -11,7 +11,7 @@ from bert_tf.checkpoints.embedding import DECODER
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tf_bundle import bundle_names
 from bert_tf.network.pretrained import checkpoint_variables
-from bert_tf.tasks.base.programs import sizes
+from bert_tf.tasks.base.programs import defaults
 from bert_tf.tasks.embedding import tsdae_noise
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.program import DenoisingRetriever
@@ -87,7 +87,9 @@ def whole(folder):
     with (
         mock.patch.object(DenoisingRetriever, "load_initial_weights", load_initial_weights),
         mock.patch.object(tsdae_noise.logging, "info", lambda *a: lines.append(a)),
-        mock.patch.object(sizes, "activation_bytes", wraps=sizes.activation_bytes) as estimate,
+        mock.patch.object(
+            defaults, "activation_bytes", wraps=defaults.activation_bytes
+        ) as estimate,
     ):
         assert fine_tune(PROGRAM, **given) == 0
     log = "\n".join(line[0] % line[1:] for line in lines)

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from tests.golden.archives import SUFFIX, unpacked
@@ -24,6 +25,12 @@ def golden_file(*parts: str) -> pathlib.Path:
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing from the checkout")
     return path
+
+
+def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Returns the arrays of an .npz file, which is closed."""
+    with np.load(path) as file:
+        return dict(file)
 
 
 def shared_data(*parts: str) -> pathlib.Path:

@@ -13,7 +13,6 @@ The rules are those of Unicode, through the properties of `regex`:
 """
 
 import bisect
-import re
 from collections.abc import Sequence
 
 import regex
@@ -58,7 +57,7 @@ def word_spans(text: str) -> list[Span]:
 
     Example: word_spans("An 東京") == [(0, 2), (3, 4), (4, 5)]
     """
-    return list(map(re.Match.span, _WORD.finditer(text)))
+    return [match.span() for match in _WORD.finditer(text)]
 
 
 def split_at_terminals(text: str, span: Span) -> list[Span]:

@@ -23,7 +23,7 @@ from bert_tf.tasks.tagging.model import BertTokenClassifier
 from tests.checkpoints.family_outputs import differences, encoder_inputs, family_outputs
 from tests.checkpoints.made_checkpoint import make_checkpoint, rewrite
 from tests.float_bounds import REORDERED, assert_close
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 from tests.slow_variants import slow_where
 
 GOLDENS = [
@@ -104,7 +104,7 @@ SLOW = {
 @pytest.mark.parametrize("name", slow_where(lambda name: name in SLOW, GOLDENS))
 def test_outputs_loss_and_gradients_are_the_golden_ones(name, tmp_path):
     folder = golden_folder(name)
-    golden = dict(np.load(golden_folder(name) / "golden.npz"))
+    golden = read_arrays(golden_folder(name) / "golden.npz")
     received, model = family_outputs(folder, golden)
     limit = 2e-5 if name.startswith(("modernbert", "deberta")) else 1e-5
     for key, difference in differences(received, golden, model.config.pad_token_id).items():
@@ -460,7 +460,7 @@ def test_rows_of_mpnet_that_no_bucket_has(tmp_path):
     rewrite(folder, lambda weights: {**weights, key: np.pad(weights[key], [(0, 8), (0, 0)])})
     before = read_checkpoint(folder)
     before.check()
-    golden = dict(np.load(folder / "golden.npz"))
+    golden = read_arrays(folder / "golden.npz")
     received = BertEncoder.from_checkpoint(before)(encoder_inputs(golden, "in_long_"))
     expected = golden["out_long_last_hidden_state"]
     assert np.abs(received["sequence_output"] - expected).max() < 1e-5 * np.abs(expected).max()

@@ -19,7 +19,7 @@ from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece_options import WordPieceOptions
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 from tests.slow_variants import slow_unless
 
 FOLDERS = ("cls", "mean_normalize", "mean_dense_tanh")
@@ -35,7 +35,7 @@ def made_checkpoint():
 def golden(name):
     """Returns a reference folder, its texts and embeddings; skips where it is missing."""
     folder = golden_file("families", "sentence_transformers", name)
-    arrays = np.load(folder / "golden.npz")
+    arrays = read_arrays(folder / "golden.npz")
     return folder, [str(text) for text in arrays["in_sentences"]], arrays["out_embeddings"]
 
 
@@ -90,7 +90,7 @@ def test_the_tokenizer_reads_texts_as_the_library_does(tmp_path):
 )
 def test_a_saved_model_embeds_alike(tmp_path, form, name):
     folder = golden_file("families", *name.split("/"))
-    texts = np.load(folder / "golden.npz")["in_sentences"].tolist()
+    texts = read_arrays(folder / "golden.npz")["in_sentences"].tolist()
     model = BertEmbedder.from_pretrained(folder)
     if form == "keras":
         model.save(tmp_path / "model.keras")

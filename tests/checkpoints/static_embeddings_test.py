@@ -16,7 +16,7 @@ from bert_tf.inference import serving_models
 from bert_tf.text.byte_level import BYTE_CHARACTERS
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.programs import finish, run
-from tests.shared_data import shared_data
+from tests.shared_data import read_arrays, shared_data
 
 WORDS = ("the", "cat", "##s", "sat", "café", "mat", ".", "!", "a", "##b", "[CLS]", "[SEP]")
 UNIGRAMS = ("<unk>", "▁", "▁the", "▁cat", "s", "▁sat", ".", "a", "b", "c", "t", "▁a")
@@ -121,7 +121,7 @@ def means(
 @pytest.mark.parametrize("name", ["model2vec", "sentence_transformers"])
 def test_embeddings_are_those_of_the_libraries(name):
     folder = shared_data("fixtures", "families", "static_embeddings", name)
-    values = np.load(folder / "golden.npz")
+    values = read_arrays(folder / "golden.npz")
     vectors = bert_tf.load(folder).encode(values["in_texts"].tolist())
     assert np.abs(vectors - values["out_embeddings"]).max() < 1e-5
 

@@ -15,7 +15,7 @@ from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.schedules import LinearWarmupLinearDecay
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 
 
 @pytest.fixture(name="folder", scope="module")
@@ -25,7 +25,7 @@ def fixture_folder() -> pathlib.Path:
 
 @pytest.fixture(name="golden", scope="module")
 def fixture_golden(folder: pathlib.Path) -> dict[str, np.ndarray]:
-    return dict(np.load(folder / "golden_forward.npz"))
+    return read_arrays(folder / "golden_forward.npz")
 
 
 @pytest.fixture(name="batch", scope="module")
@@ -98,7 +98,7 @@ def test_gradients_equal_the_original(folder, batch):
         loss = loss_of(model, batch)
     variables = model.trainable_variables
     gradients = tape.gradient(loss, [variable.value for variable in variables])
-    expected = np.load(folder / "golden_gradients.npz")
+    expected = read_arrays(folder / "golden_gradients.npz")
     for variable, gradient in zip(variables, gradients, strict=True):
         gradient = tf.convert_to_tensor(gradient).numpy()
         if variable.path.endswith("key/bias"):
@@ -130,7 +130,7 @@ def test_ten_optimizer_steps_equal_the_original(folder, batch, jit_compile):
 
     losses = [float(step()) for _ in range(recipe["steps_run"])]
     assert_close(losses, recipe["loss_before_each_step"], OTHER_FRAMEWORK)
-    expected = np.load(folder / "golden_after_10_steps.npz")
+    expected = read_arrays(folder / "golden_after_10_steps.npz")
     for variable in variables:
         if variable.path.endswith("key/bias"):
             # True gradient 0: Adam divides rounding noise by its own size, and neither side's

@@ -16,7 +16,7 @@ from bert_tf.network.layout import find_layout
 from bert_tf.training.packed_rows import pack_batch
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.network.toy_heads import BATCH, CONFIG, make_batch, with_random_weights
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 from tests.slow_variants import slow_unless, slow_where
 
 TURNING = {"num_attention_heads": 3, "hidden_size": 24, "vocab_size": 53}
@@ -32,7 +32,7 @@ LOCAL = {"local_attention": 8, "global_attention_every": 3, "num_hidden_layers":
 
 @pytest.fixture(name="golden", scope="module")
 def fixture_golden() -> dict[str, np.ndarray]:
-    return dict(np.load(golden_file("families", "positions", "positions.npz")))
+    return read_arrays(golden_file("families", "positions", "positions.npz"))
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 4), (50, 16), (128, 30), (512, 8)])

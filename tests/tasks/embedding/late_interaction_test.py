@@ -17,7 +17,7 @@ from bert_tf.metrics.maxsim import TokenMatrix, maxsim
 from bert_tf.network.attention import AttentionPattern
 from bert_tf.network.layout import ComputedPadding
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
-from tests.shared_data import shared_data
+from tests.shared_data import read_arrays, shared_data
 from tests.slow_variants import slow_unless, slow_where
 
 pytestmark = pytest.mark.needs(data="fixtures/families/colbert")
@@ -30,7 +30,7 @@ def golden(*parts):
 
 @pytest.mark.parametrize("dialect", ["pylate", "st6", "stanford"])
 def test_vectors_and_scores_are_those_of_sentence_transformers(dialect):
-    expected = np.load(golden(dialect, "golden.npz"))
+    expected = read_arrays(golden(dialect, "golden.npz"))
     predictor = bert_tf.load(golden(dialect))
     queries, documents = list(expected["in_queries"]), list(expected["in_documents"])
     encoded = {
@@ -54,7 +54,7 @@ def test_vectors_and_scores_are_those_of_sentence_transformers(dialect):
 def test_maxsim_is_that_of_the_golden_file(monkeypatch, most):
     """A document without tokens comes last, and there is no NaN; also in parts of one document."""
     monkeypatch.setattr(maxsims, "MAX_PRODUCTS", most)
-    file = np.load(golden("maxsim.npz"))
+    file = read_arrays(golden("maxsim.npz"))
 
     def masked(name):
         masks = file[f"in_{name}_mask"].astype(bool)
@@ -72,7 +72,7 @@ def test_maxsim_is_that_of_the_golden_file(monkeypatch, most):
 @pytest.mark.parametrize("factor", [1.5, 2, 3])
 @pytest.mark.parametrize("protected", [0, 1])
 def test_pooling_makes_the_golden_clusters(factor, protected):
-    file = np.load(golden("pooling.npz"))
+    file = read_arrays(golden("pooling.npz"))
     starts = np.cumsum(file["in_lengths"])[:-1]
     for form in ("normalised", "raw"):
         name = f"factor{factor}_protected{protected}_{form}"
@@ -223,7 +223,7 @@ def test_sentence_transformers_computes_the_same(tmp_path, form):
         model = bert_tf.BertLateInteraction(source.config, embedding, source.vocab)
     model.save_pretrained(tmp_path / form, form)
     other = library.MultiVectorEncoder(str(tmp_path / form), device="cpu")
-    expected = np.load(golden("stanford", "golden.npz"))
+    expected = read_arrays(golden("stanford", "golden.npz"))
     for side, encode in (("queries", other.encode_query), ("documents", other.encode_document)):
         texts = list(expected[f"in_{side}"])
         own = getattr(model, f"encode_{side}")(texts)
@@ -238,7 +238,7 @@ def test_exported_models_embed_their_side(tmp_path, side):
     model.export(tmp_path / "serving", side=side)
     served = bert_tf.load(tmp_path / "serving")
     # The longest has 99 tokens: it is cut where the side is.
-    texts = [str(text) for text in np.load(golden("stanford", "golden.npz"))["in_queries"]]
+    texts = [str(text) for text in read_arrays(golden("stanford", "golden.npz"))["in_queries"]]
     methods = {"query": "encode_queries", "document": "encode_documents"}
     expected = getattr(model, methods[side])(texts)
     for found, wanted in zip(getattr(served, methods.pop(side))(texts), expected, strict=True):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.tasks.embedding import losses
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close, close_to
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 
 NAMES = ("anchor", "positive", "negative", "negative2")
 CASES = {
@@ -50,7 +50,7 @@ SWAPPED = {"triplet_euclidean_margin5": ("anchor", "negative", "positive")}
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients_are_those_of_sentence_transformers(name):
-    golden = np.load(golden_file("families", "sentence_transformers", "losses.npz"))
+    golden = read_arrays(golden_file("families", "sentence_transformers", "losses.npz"))
     loss, count, labels = CASES[name]
     names = SWAPPED.get(name, NAMES[:count])
     texts = [golden[f"in_{part}"] for part in names]

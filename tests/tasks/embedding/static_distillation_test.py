@@ -11,13 +11,13 @@ from bert_tf.checkpoints.static_tokenizer import rows_of_tokens
 from bert_tf.tasks.embedding.static_distillation import distill, project, sif_weights
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.programs import fail, finish, run
-from tests.shared_data import golden_file, shared_data
+from tests.shared_data import golden_file, read_arrays, shared_data
 from tests.tiny_model import write_tiny_model
 
 
 def test_vectors_and_tokens_are_those_of_model2vec(tmp_path):
     folder = shared_data("fixtures", "families", "static_embeddings")
-    golden = np.load(folder / "model2vec" / "golden.npz")
+    golden = read_arrays(folder / "model2vec" / "golden.npz")
     expected = safetensors.numpy.load_file(folder / "model2vec" / "model.safetensors")
     made = distill(read_checkpoint(folder / "teacher"), dimension=12)
     rows = rows_of_tokens(made.vocab)

@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from bert_tf.tasks.reranking import losses
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, np.ndarray]:
     path = golden_file("families", "sentence_transformers", "losses.npz")
-    return dict(np.load(path))
+    return read_arrays(path)
 
 
 def in_lists(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -226,9 +226,8 @@ def test_embeddings_are_written_to_the_last_digit():
     assert max(len(repr(abs(number))) for number in numbers) <= 13  # Of a float64: 20.
 
 
-@pytest.mark.parametrize(
-    "pooling", ["mean", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cls", "max"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_pooled_vectors_equal_those_of_each_text_alone(pooling):
     select = pooled(pooling, normalize=False)
     model = TextEncoder(*encoder_and_tokenizer(), select, max_seq_length=LENGTH, batch_size=3)

@@ -77,6 +77,7 @@ def told(caplog):
     return [text for text in messages if "2 of 37" in text and "run.flags" in text]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_what_uses_an_unfinished_run_says_so_once(unfinished, folder, caplog):
     with caplog.at_level(logging.WARNING, logger="absl"):

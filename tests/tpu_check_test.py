@@ -96,6 +96,7 @@ def test_no_environment(tmp_path: pathlib.Path) -> None:
         check_compiler(str(tmp_path / "none"), "v5e:2x2")
 
 
+@pytest.mark.slow
 def test_a_step_is_lowered_with_the_variables_that_it_updates() -> None:
     task = ToyTask()
     optimizer = build_optimizer(OptimizerConfig(num_train_steps=10, num_warmup_steps=1))

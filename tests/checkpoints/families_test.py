@@ -98,6 +98,12 @@ SLOW = {
     "mpnet/sequence_classification",
     "deberta_v2/sequence_classification",
     "deberta_v2/token_classification",
+    "deberta_v2/masked_lm_legacy",
+    "modernbert/sequence_classification_mean",
+    "electra/sequence_classification",
+    "roberta/question_answering",
+    "roberta/sequence_classification",
+    "roberta/token_classification",
 }
 
 

@@ -151,9 +151,8 @@ def test_the_mlm_head_beside_a_classifier_is_left_out(tmp_path):
     assert_same(write_checkpoint(both, tmp_path / "preset", "keras_hub"), made)
 
 
-@pytest.mark.parametrize(
-    "tower", [pytest.param("discriminator", marks=pytest.mark.slow), "generator"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("tower", ["discriminator", "generator"])
 def test_electras_backbone_is_written_and_computes_the_same(tmp_path, tower):
     """The golden ELECTRAs; keras-hub has BERT's GELU instead of theirs, and no head of theirs."""
     made = read_checkpoint(golden_file("families", "electra", tower))

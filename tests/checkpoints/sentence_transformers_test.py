@@ -84,7 +84,10 @@ def test_the_tokenizer_reads_texts_as_the_library_does(tmp_path):
     assert ids == [model.tokenizer.vocab.sep_id]
 
 
-@pytest.mark.parametrize("name", ["sentence_transformers/mean_dense_tanh", "mpnet/sentence"])
+@pytest.mark.parametrize(
+    "name",
+    slow_unless("mpnet/sentence", ["sentence_transformers/mean_dense_tanh", "mpnet/sentence"]),
+)
 @pytest.mark.parametrize(
     "form", slow_unless("sentence_transformers", ["sentence_transformers", "bert_tf", "keras"])
 )

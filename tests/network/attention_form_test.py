@@ -51,7 +51,9 @@ def assert_gradients_close(found, expected) -> None:
         assert_close(tf.convert_to_tensor(one), other, scale=scale)
 
 
-@pytest.mark.parametrize("packed", [None, PACKED], ids=["padded", "packed"])
+@pytest.mark.parametrize(
+    "packed", [pytest.param(None, marks=pytest.mark.slow), PACKED], ids=["padded", "packed"]
+)
 @pytest.mark.parametrize(
     "fields",
     [

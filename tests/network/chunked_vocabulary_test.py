@@ -50,7 +50,17 @@ def gradients_of(compute, has_bias, dtype, vectors, table, bias, labels, weights
 
 
 # With the same numbers of blocks as others.
-SLOW = ((False, 1), (False, 50), (True, 50), (True, 51), (True, 102), (True, 103))
+SLOW = (
+    (None, 1),
+    (None, 51),
+    (False, 1),
+    (False, 50),
+    (False, 103),
+    (True, 50),
+    (True, 51),
+    (True, 102),
+    (True, 103),
+)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ class SlowPattern(AttentionPattern):
 @pytest.mark.parametrize(
     "name",
     slow_where(
-        lambda name: name in ("alibi", "local", "relative"),
+        lambda name: name in ("alibi", "local", "relative", "own_biases", "rotary_pre_norm"),
         sorted(set(NETWORKS) - {"disentangled", "transformer_xl"}),
     ),
 )

@@ -170,6 +170,7 @@ def pretraining_batch(length: int) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recompute", "jit_compile"),
     [(True, False), pytest.param(False, True, marks=pytest.mark.slow)],

@@ -3,7 +3,6 @@
 import base64
 import dataclasses
 import functools
-import itertools
 import json
 import random
 import shutil
@@ -21,7 +20,6 @@ from bert_tf.text.sentencepiece_model import read_model
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 from bert_tf.text.tokenization import read_vocab
 from tests.shared_data import golden_file
-from tests.slow_variants import slow_where
 from tests.text.tokenizer_test import byte_offsets, flat
 
 FOLDERS = (
@@ -36,7 +34,6 @@ FOLDERS = (
 )
 WITH_TEXTS = (*FOLDERS[:2], *FOLDERS[3:])
 # Tracing takes seconds for each.
-FAST = (("mmbert/masked_lm", True),)
 MODELS = {
     "xlm_roberta/tokenization": "sentencepiece.bpe.model",
     "camembert/masked_lm": "sentencepiece.bpe.model",
@@ -139,10 +136,9 @@ def test_ids_of_texts_and_pairs_are_the_golden_ones(name):
                 assert packed["input_type_ids"].tolist() == row["token_type_ids"]
 
 
-@pytest.mark.parametrize(
-    ("name", "trim_offsets"),
-    slow_where(lambda case: case not in FAST, itertools.product(FOLDERS, (False, True))),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("trim_offsets", [False, True])
 def test_the_graph_gives_the_ids_and_offsets_of_python(name, trim_offsets):
     source = random.Random(name)
     texts = golden_texts("xlm_roberta/masked_lm") + ODD_TEXTS

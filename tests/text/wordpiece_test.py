@@ -154,7 +154,7 @@ def assert_offsets_select_tokens(
     assert not list(words)
 
 
-@pytest.mark.parametrize("casing", ["uncased", "cased"])
+@pytest.mark.parametrize("casing", ["uncased", pytest.param("cased", marks=pytest.mark.slow)])
 def test_equals_golden_texts(casing) -> None:
     vocab = Vocab.read(golden_file("vocab", f"bert-base-{casing}-vocab.txt"))
     tokenizer = WordPiece(vocab, casing == "uncased")

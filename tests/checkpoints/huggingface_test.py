@@ -25,7 +25,7 @@ from tests.checkpoints.made_checkpoint import (
     rewrite,
 )
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
-from tests.shared_data import golden_file, shared_data
+from tests.shared_data import golden_file, read_arrays, shared_data
 
 
 def write(tmp_path, purpose="pretrained", seed=0, **changes):
@@ -45,7 +45,7 @@ def fixture_rxnfp() -> pathlib.Path:
 
 @pytest.mark.needs(data="weights/rxnfp-bert-pretrained")
 def test_real_model_gives_the_golden_outputs(rxnfp):
-    golden = dict(np.load(golden_file("rxnfp-hf-golden.npz")))
+    golden = read_arrays(golden_file("rxnfp-hf-golden.npz"))
     model = BertPretrainer.from_pretrained(rxnfp)
     assert model.config.hidden_act == "gelu_exact"
     ids = golden["in_input_ids"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from tests.shared_data import golden_file
 )
 def test_ids_and_embeddings_are_those_of_sentence_transformers(family, name, max_length):
     folder = golden_file("families", family, name)
-    values = dict(np.load(folder / "golden.npz"))
+    values = read_arrays(folder / "golden.npz")
     sentences = values["in_sentences"].tolist()
     batch = bert_tf.load_tokenizer(folder)(sentences, max_length=max_length)
     np.testing.assert_array_equal(batch["input_word_ids"], values["in_input_ids"])

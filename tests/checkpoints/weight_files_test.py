@@ -16,7 +16,7 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tensorflow_names import pytorch_name
 from tests.checkpoints.family_outputs import differences, family_outputs
 from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint, rewrite
-from tests.shared_data import ROOT, golden_file
+from tests.shared_data import ROOT, golden_file, read_arrays
 
 OLD = golden_file("families", "old_weights")
 TENSORFLOW = golden_file("families", "tensorflow_names")
@@ -36,7 +36,7 @@ def test_all_forms_of_one_model_are_the_same(name):
 
 
 def test_weights_of_tensorflow_give_the_golden_outputs():
-    golden = dict(np.load(OLD / "safetensors" / "golden.npz"))
+    golden = read_arrays(OLD / "safetensors" / "golden.npz")
     received, _ = family_outputs(OLD / "tf_h5", golden)
     assert max(differences(received, golden, 0).values()) < 1e-5
 

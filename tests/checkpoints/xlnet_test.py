@@ -22,7 +22,7 @@ from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.text.tokenization import make_tokenizer
 from tests.checkpoints.made_checkpoint import edit, rewrite
 from tests.float_bounds import assert_close
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 
 LIMIT = 1e-5
 LM = golden_file("families", "xlnet", "lm_head")
@@ -32,7 +32,7 @@ SEP, CLS = 4, 3
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, np.ndarray]:
-    return dict(np.load(LM / "golden.npz"))
+    return read_arrays(LM / "golden.npz")
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_reused_tokens_are_the_first_of_a_segment(tmp_path, golden):
 
 
 def test_the_last_real_token_is_pooled_in_every_layout():
-    golden = dict(np.load(CLASSIFIER / "golden.npz"))
+    golden = read_arrays(CLASSIFIER / "golden.npz")
     inputs = moved_right(plain_inputs(golden))
     for unpad in (False, True):
         model = BertClassifier.from_pretrained(CLASSIFIER, unpad=unpad)
@@ -209,7 +209,7 @@ def test_multiple_choice_reads_the_same_weights(tmp_path):
     rewrite(folder, lambda weights: {**weights, **{name: weights[name][:1] for name in names}})
     checkpoint = read_checkpoint(folder)
     assert checkpoint.is_multiple_choice
-    golden = dict(np.load(CLASSIFIER / "golden.npz"))
+    golden = read_arrays(CLASSIFIER / "golden.npz")
     inputs = {name: values[None] for name, values in plain_inputs(golden).items()}
     scores = BertMultipleChoice.from_pretrained(folder)(inputs)
     assert_near(scores[0], golden["out_logits"][:, 0])

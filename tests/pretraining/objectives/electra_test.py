@@ -21,7 +21,7 @@ from bert_tf.pretraining.objectives.electra import (
 )
 from bert_tf.pretraining.objectives.replaced_tokens import ReplacedTokens
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close, close_to
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, read_arrays
 
 
 def two_towers():
@@ -48,7 +48,7 @@ def two_towers():
 @pytest.fixture(scope="module")
 def joint():
     path = golden_file("families", "electra", "joint")
-    return dict(np.load(path / "golden.npz"))
+    return read_arrays(path / "golden.npz")
 
 
 def inputs_of(golden):

@@ -10,8 +10,9 @@ from bert_tf.network.attention import AttentionPattern, attend_from_scaled
 from bert_tf.network.attention_form import attention_form
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.layout import PaddedBatch, attention_bias
+from bert_tf.network.softmax import softmax
 from bert_tf.tasks.embedding.tsdae_model import CausalPattern
-from tests.float_bounds import assert_close
+from tests.float_bounds import BFLOAT16, HALF, assert_close
 
 B, T, N, H = 4, 6, 2, 8
 LENGTHS = np.array([6, 4, 1, 0], np.int32)
@@ -83,6 +84,25 @@ def test_by_heads_is_plain_with_other_axes(fields, packed, monkeypatch):
     assert shapes == [[N, T, H]] * 2
     assert_close(found, expected)
     assert_gradients_close(found_slopes, slopes)
+
+
+@pytest.mark.parametrize("form", ["plain", "by_heads"])
+def test_the_gradient_of_softmax_in_bfloat16(form):
+    random = np.random.default_rng(1)
+    scores = tf.cast(random.normal(size=(B, N, T, T)) * 3, tf.bfloat16)
+    upstream = tf.cast(random.normal(size=scores.shape), tf.bfloat16)
+    bias = attention_bias(MASK[:3])
+    with attention_form(form), tf.GradientTape() as tape:
+        tape.watch(scores)
+        probs = softmax(scores[:3], bias)
+    slope = tape.gradient(probs, scores, upstream[:3])[:3]
+    exact = np.exp(tf.cast(scores[:3], tf.float64) + tf.cast(bias, tf.float64))
+    exact /= exact.sum(-1, keepdims=True)
+    given = tf.cast(upstream[:3], tf.float64).numpy()
+    expected = exact * (given - (exact * given).sum(-1, keepdims=True))
+    assert probs.dtype == slope.dtype == tf.bfloat16
+    assert_close(tf.cast(probs, tf.float64), exact, HALF, epsilon=BFLOAT16)
+    assert_close(tf.cast(slope, tf.float64), expected, HALF, epsilon=BFLOAT16)
 
 
 @pytest.mark.parametrize(

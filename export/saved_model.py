@@ -81,7 +81,11 @@ flags.DEFINE_enum(
     ["", "query", "document"],
     "Embed texts with the prompt of this side; empty: the model's default prompt.",
 )
-flags.DEFINE_string("index", "", "Directory of bert_tf.build_index, which --kind=search searches.")
+flags.DEFINE_string(
+    "index",
+    "",
+    "Directory of bert_tf.build_index, or a file of token vectors, which --kind=search searches.",
+)
 flags.DEFINE_string("rerank", "", "A cross-encoder that reorders the results of --kind=search.")
 flags.DEFINE_integer("rerank_k", 50, "Documents that --rerank reads.", lower_bound=1)
 flags.DEFINE_enum(
@@ -112,8 +116,9 @@ def main(_: list[str]) -> None:
 
     options = given_options(kind)
     source = FLAGS.model_dir
-    if kind == "search":
-        source = source or Manifest.read(pathlib.Path(FLAGS.index)).source
+    index = pathlib.Path(FLAGS.index).expanduser()
+    if kind == "search" and not index.is_file():
+        source = source or Manifest.read(index).source
     precision = {} if kind == "search" else {"precision": FLAGS.precision}
     serving = load(source, kind, FLAGS.max_seq_length, **precision, **options)
     # The texts are already part of the metadata, as its inputs.

@@ -73,7 +73,8 @@ def maxsim(
         return found
     tokens = np.concatenate(queries).astype(np.float32, copy=False)  # [t, D]
     query_starts = np.cumsum([0, *map(len, queries)])
-    for first, last in _parts(documents.starts, len(tokens)):
+    most = max(1, MAX_PRODUCTS // max(1, len(tokens)))
+    for first, last in document_parts(documents.starts, most):
         starts = documents.starts[first : last + 1]
         # `reduceat` returns the next number for an empty range, so that these are left out.
         has_tokens = np.diff(starts) > 0
@@ -103,9 +104,12 @@ def _as_float32(vectors: np.ndarray) -> np.ndarray:
     return floats
 
 
-def _parts(starts: np.ndarray, num_query_tokens: int) -> list[tuple[int, int]]:
-    """Returns ranges of documents with at most `MAX_PRODUCTS` products each, if they are short."""
-    most = max(1, MAX_PRODUCTS // max(1, num_query_tokens))
+def document_parts(starts: np.ndarray, most: int) -> list[tuple[int, int]]:
+    """Returns ranges of documents with at most `most` tokens each; a longer document is alone.
+
+    Args:
+      starts: int64 [N + 1], see `TokenMatrix`.
+    """
     parts = []
     first = 0
     while first < len(starts) - 1:

@@ -12,9 +12,10 @@ from bert_tf.inference.serving_models import load
 from bert_tf.search.fingerprint import fingerprint
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest, model_of_index
-from bert_tf.search.serving import SearchServing, VectorStore
+from bert_tf.search.serving import SearchServing, TokenStore, VectorStore
+from bert_tf.search.token_vectors import TokenIndex
 from bert_tf.system.type_names import Fields
-from bert_tf.tasks.embedding.serving import EmbeddingServing
+from bert_tf.tasks.embedding.serving import EmbeddingServing, LateInteractionServing
 from bert_tf.tasks.reranking.serving import RerankingServing
 
 
@@ -32,12 +33,19 @@ def load_search(
 
     Args:
       model_dir: the model that the index was made with; "": its folder at that time.
-      index: directory of `bert_tf.build_index`.
+      index: directory of `bert_tf.build_index`, or a file of `TokenIndex`, which needs `model_dir`.
       store: form of the vectors, of `VectorStore`; "": that of the index, int8 if it is binary.
 
     Raises:
       ValueError: if model and index disagree, or there are no texts to rerank.
     """
+    if pathlib.Path(index).is_file():
+        if not model_dir or store or rerank:
+            raise ValueError(
+                f"{index} is a file of token vectors without model and texts: give the model of "
+                "late interaction, and neither store nor rerank."
+            )
+        return _load_token_search(model_dir, max_seq_length, unpad, index)
     source = model_of_index(index, model_dir)
     checkpoint = read_checkpoint(local_path(source))
     pooling = Manifest.read(pathlib.Path(index)).pooling
@@ -62,3 +70,20 @@ def load_search(
         typing.cast(RerankingServing, load(rerank, "reranker", 0, unpad)) if rerank else None,
         rerank_k,
     )
+
+
+def _load_token_search(
+    model_dir: str, max_seq_length: int, unpad: bool, index: str
+) -> SearchServing:
+    """Makes the serving functions of the search in a file of token vectors."""
+    embedder = load(model_dir, "late_interaction", max_seq_length, unpad, side="query")
+    embedder = typing.cast(LateInteractionServing, embedder)
+    found = TokenIndex.load(index)
+    size = embedder.model.dimension
+    if found.vectors.shape[1] != size:
+        raise ValueError(
+            f"{index} has vectors of {found.vectors.shape[1]} numbers and {model_dir} of {size}: "
+            "both must come from one model."
+        )
+    ids = found.ids or list(map(str, range(len(found))))
+    return SearchServing(embedder, TokenStore(found, embedder.similarity), ids)

@@ -1,19 +1,21 @@
 """Serving functions for search: the nearest documents of a query, with or without a reranker."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.metrics.maxsim import MAXSIM, NO_TOKENS, document_parts
 from bert_tf.metrics.quantization import Ranges, vector_lengths
 from bert_tf.search.open_index import RESCORED
+from bert_tf.search.token_vectors import TokenIndex
 from bert_tf.tasks.base.serving.graph_tokens import replace_malformed
 from bert_tf.tasks.base.serving.model import Outputs, Serving, Signatures
 from bert_tf.tasks.embedding.serving import EmbeddingServing
 from bert_tf.tasks.reranking.serving import RerankingServing
 
-CHUNK_ROWS = 16384
+CHUNK_ROWS = 16384  # vectors that are compared at once
 BLOCK = 32  # scores of which one pass finds the highest
 
 
@@ -53,6 +55,10 @@ class VectorStore(tf.Module):
         for name, values in arrays.items():
             self.parts[name] = tf.Variable(values, trainable=False, name=name)
 
+    def queries_of(self, outputs: Outputs) -> tf.Tensor:
+        """Returns the queries to search, from the outputs of the embedder."""
+        return self.shorten(outputs["embedding"])
+
     def shorten(self, queries: tf.Tensor) -> tf.Tensor:
         """Returns the first D numbers of queries [B, model's size], as `segments.prepared` does."""
         if self.dimension == queries.shape[1]:
@@ -81,46 +87,131 @@ class VectorStore(tf.Module):
         return scores, tf.gather(rows, order, batch_dims=1)
 
     def _scan(self, queries: tf.Tensor, k: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Scores all stored vectors chunk by chunk, and keeps the k best after each chunk."""
+        """Scores all stored vectors; returns the k best scores and rows."""
         vectors = self.parts["vectors"]
         if self.dtype == "int8":
             # As in `Segment.scores`: only the products with int8 values remain for the scan.
             shifts = tf.linalg.matvec(queries, self.parts["offsets"])[:, tf.newaxis]  # [B, 1]
             queries = queries * self.parts["steps"]
 
-        def step(
-            first: tf.Tensor, scores: tf.Tensor, rows: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            last = tf.minimum(first + CHUNK_ROWS, self.count)
+        def score(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
             chunk = tf.cast(vectors[first:last], tf.float32)  # [n, D]
-            chunk_scores = tf.matmul(queries, chunk, transpose_b=True)  # [B, n]
+            scores = tf.matmul(queries, chunk, transpose_b=True)  # [B, n]
             if self.dtype == "int8":
-                chunk_scores = (chunk_scores + shifts) * self.parts["scales"][first:last]
-            values, indices = best_of(chunk_scores, tf.minimum(k, last - first))
-            # Earlier results come first, because they have the lower rows.
-            values = tf.concat([scores, values], axis=1)
-            candidates = tf.concat([rows, indices + first], axis=1)
-            values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
-            return last, values, tf.gather(candidates, order, batch_dims=1)
+                scores = (scores + shifts) * self.parts["scales"][first:last]
+            return scores
 
-        size = tf.shape(queries)[0]
-        # The scores and rows grow from [B, 0] to [B, k].
-        start = (tf.constant(0), tf.zeros([size, 0]), tf.zeros([size, 0], tf.int32))
-        grown = tf.TensorShape([None, None])
-        _, scores, rows = tf.while_loop(
-            lambda first, *_: first < self.count,
-            step,
-            start,
-            shape_invariants=(tf.TensorShape([]), grown, grown),
-        )
+        limits = [*range(0, self.count, CHUNK_ROWS), self.count]
+        return best_of_parts(score, limits, tf.shape(queries)[0], k)
+
+
+class TokenStore(tf.Module):
+    """Token vectors of documents in variables, all of which are compared by MaxSim.
+
+    Args:
+      index: the vectors of N documents, float16 or int8.
+      similarity: see `maxsim`.
+    """
+
+    def __init__(self, index: TokenIndex, similarity: str = MAXSIM[0]) -> None:
+        super().__init__()
+        self.count = len(index)
+        self.dtype = index.vectors.dtype.name
+        self.similarity = similarity
+        arrays = {"vectors": index.vectors, "scales": index.scales, "starts": index.starts}
+        self.parts = {}
+        for name, values in arrays.items():
+            self.parts[name] = tf.Variable(values, trainable=False, name=name)
+        self._limits = [0, *(last for _, last in document_parts(index.starts, CHUNK_ROWS))]
+
+    def queries_of(self, outputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the queries to search, from the outputs of the embedder."""
+        return outputs["vectors"], outputs["scored"]
+
+    def search(
+        self, queries: tuple[tf.Tensor, tf.Tensor], k: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the k best documents; see `TokenIndex.search`.
+
+        Args:
+          queries: the vectors of their tokens, float32 [B, T, D], and which of them score, [B, T].
+
+        Returns:
+          scores float32 [B, k], descending, and rows int32 [B, k].
+        """
+        vectors, scored = queries
+        scored = tf.cast(scored, tf.float32)  # [B, T]
+        size, length, dimension = tf.unstack(tf.shape(vectors))
+        flat = tf.reshape(vectors, [size * length, dimension])
+        starts = self.parts["starts"]
+
+        def score(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+            tokens = slice(starts[first], starts[last])
+            chunk = tf.cast(self.parts["vectors"][tokens], tf.float32)  # [t, D]
+            chunk *= self.parts["scales"][tokens, tf.newaxis]
+            products = tf.matmul(chunk, flat, transpose_b=True)  # [t, B * T]
+            lengths = starts[first + 1 : last + 1] - starts[first:last]  # [n]
+            documents = tf.repeat(tf.range(last - first), lengths)  # [t]
+            best = tf.math.unsorted_segment_max(products, documents, last - first)
+            best = tf.reshape(best, [last - first, size, length])
+            # Not a product: the maximum over no tokens is not finite in the sum.
+            best = tf.where(scored > 0, best, 0.0)
+            scores = tf.where(lengths[:, tf.newaxis] > 0, tf.reduce_sum(best, axis=2), NO_TOKENS)
+            return tf.transpose(scores)  # [B, n]
+
+        scores, rows = best_of_parts(score, self._limits, size, k)
+        if self.similarity == MAXSIM[1]:
+            scores /= tf.maximum(tf.reduce_sum(scored, axis=1, keepdims=True), 1.0)
         return scores, rows
 
 
-class SearchServing(Serving):
-    """A search in one graph: text -> vector -> nearest vectors -> optional cross-encoder.
+def best_of_parts(
+    score: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    limits: Sequence[int],
+    num_queries: tf.Tensor,
+    k: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Scores documents part by part, and keeps the k best after each part.
 
     Args:
-      embedder: embeds queries.
+      score: returns the scores of B queries with the documents of rows first to last, float32
+        [B, last - first].
+      limits: the first row of each part, ascending, and at the end the number of documents.
+
+    Returns:
+      scores float32 [B, k], descending, and rows int32 [B, k]; equal scores are ordered by row.
+    """
+    bounds = tf.constant(limits)
+
+    def step(
+        part: tf.Tensor, scores: tf.Tensor, rows: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        first = bounds[part]
+        last = bounds[part + 1]
+        values, indices = best_of(score(first, last), tf.minimum(k, last - first))
+        # Earlier results come first, because they have the lower rows.
+        values = tf.concat([scores, values], axis=1)
+        candidates = tf.concat([rows, indices + first], axis=1)
+        values, order = tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1]))
+        return part + 1, values, tf.gather(candidates, order, batch_dims=1)
+
+    # The scores and rows grow from [B, 0] to [B, k].
+    start = (tf.constant(0), tf.zeros([num_queries, 0]), tf.zeros([num_queries, 0], tf.int32))
+    grown = tf.TensorShape([None, None])
+    _, scores, rows = tf.while_loop(
+        lambda part, *_: part < len(limits) - 1,
+        step,
+        start,
+        shape_invariants=(tf.TensorShape([]), grown, grown),
+    )
+    return scores, rows
+
+
+class SearchServing(Serving):
+    """A search in one graph: text -> vectors -> nearest documents -> optional cross-encoder.
+
+    Args:
+      embedder: embeds queries; with a `TokenStore` by late interaction.
       ids: ids of the documents.
       texts: texts of the documents; () if they are not stored.
       reranker: reorders the first documents; None: no reranking.
@@ -132,8 +223,8 @@ class SearchServing(Serving):
 
     Outputs:
       ids: string [B, k], the best first.
-      scores: float32 [B, k], dot products or the reranker's scores; documents after those that the
-        reranker reads get its lowest score minus 1, 2, ...
+      scores: float32 [B, k], dot products, MaxSim, or the reranker's scores; documents after those
+        that the reranker reads get its lowest score minus 1, 2, ...
       rows: int32 [B, k], the documents' numbers.
       texts: string [B, k], if the model stores texts.
 
@@ -146,7 +237,7 @@ class SearchServing(Serving):
     def __init__(
         self,
         embedder: EmbeddingServing,
-        store: VectorStore,
+        store: VectorStore | TokenStore,
         ids: Sequence[str],
         texts: Sequence[str] = (),
         reranker: RerankingServing | None = None,
@@ -192,8 +283,7 @@ class SearchServing(Serving):
         # The results depend on the check, so that the graph cannot skip it.
         with tf.control_dependencies([check_k]):
             k = tf.identity(k)
-        vectors = self.embedder.from_texts(query)["embedding"]  # [B, D]
-        vectors = self.store.shorten(vectors)
+        vectors = self.store.queries_of(self.embedder.from_texts(query))
         if self.reranker:
             depth = tf.minimum(tf.maximum(k, self.rerank_k), count)
             _, rows = self.store.search(vectors, depth)

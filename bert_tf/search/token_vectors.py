@@ -31,12 +31,19 @@ class TokenIndex:
       vectors: float16 or int8 [T, D].
       starts: int64 [N + 1], see `TokenMatrix`.
       scales: float32 [T], factors of int8 vectors; ones for float16.
+      ids: names of the documents, which a served search returns; (): their rows.
 
     Raises:
       ValueError: if the arrays do not belong together.
     """
 
-    def __init__(self, vectors: np.ndarray, starts: np.ndarray, scales: np.ndarray) -> None:
+    def __init__(
+        self,
+        vectors: np.ndarray,
+        starts: np.ndarray,
+        scales: np.ndarray,
+        ids: Sequence[str] = (),
+    ) -> None:
         has_order = starts.ndim == 1 and len(starts) > 0 and bool((np.diff(starts) >= 0).all())
         ends = has_order and starts[0] == 0 and starts[-1] == len(vectors)
         if vectors.ndim != 2 or vectors.dtype.name not in DTYPES or not ends:
@@ -46,23 +53,31 @@ class TokenIndex:
             )
         if scales.shape != (len(vectors),):
             raise ValueError(f"scales are {list(scales.shape)}, expected [{len(vectors)}].")
+        if len(ids) not in (0, len(starts) - 1) or len(set(ids)) < len(ids):
+            raise ValueError(
+                f"There are {len(set(ids))} different ids of {len(ids)} for {len(starts) - 1} "
+                "documents; give each document its own, or none."
+            )
         self.vectors = vectors
         self.starts = starts
         self.scales = scales
+        self.ids = list(ids)
 
     @classmethod
-    def of(cls, documents: Sequence[np.ndarray], dtype: str = "float16") -> Self:
+    def of(
+        cls, documents: Sequence[np.ndarray], dtype: str = "float16", ids: Sequence[str] = ()
+    ) -> Self:
         """Makes an index of the vectors of documents, float32 [t, D] each."""
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}, expected {' or '.join(DTYPES)}.")
         joined = TokenMatrix.of(documents)
         scales = np.ones([len(joined.vectors)], np.float32)
         if dtype == "float16":
-            return cls(joined.vectors.astype(np.float16), joined.starts, scales)
+            return cls(joined.vectors.astype(np.float16), joined.starts, scales, ids)
         largest = np.abs(joined.vectors).max(axis=1, initial=0)
         scales[largest > 0] = largest[largest > 0] / np.float32(127)
         values = np.rint(joined.vectors / scales[:, None]).astype(np.int8)
-        return cls(values, joined.starts, scales)
+        return cls(values, joined.starts, scales, ids)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -107,14 +122,21 @@ class TokenIndex:
     def save(self, path: str | os.PathLike) -> None:
         """Writes the index into a file."""
         with atomic_write(pathlib.Path(path), "wb") as file:
-            np.savez(file, vectors=self.vectors, starts=self.starts, scales=self.scales)
+            np.savez(
+                file,
+                vectors=self.vectors,
+                starts=self.starts,
+                scales=self.scales,
+                ids=np.array(self.ids, np.str_),
+            )
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
         """Reads a file that `save` wrote; ValueError if it is not one."""
         try:
             with np.load(path) as arrays:
-                return cls(arrays["vectors"], arrays["starts"], arrays["scales"])
+                ids = arrays["ids"].tolist() if "ids" in arrays else ()
+                return cls(arrays["vectors"], arrays["starts"], arrays["scales"], ids)
         except (OSError, KeyError, EOFError, ValueError) as error:
             raise ValueError(
                 f"{path} is no index of token vectors: {type(error).__name__}: {error}"

@@ -97,6 +97,12 @@ class LateInteractionServing(EmbeddingServing):
                 "The model lower-cases texts between special tokens, which a graph cannot do; use "
                 "it by bert_tf.load."
             )
+        tokens = self.model.tokens
+        if tokens.pool_factor > 1 and side in tokens.pool_sides:
+            raise ValueError(
+                f"The model pools the vectors of a {side} (pool_factor {tokens.pool_factor}), but "
+                "a graph cannot; use it by bert_tf.load, or set 1 in its folder."
+            )
         self.side = side
         self.similarity = self.model.similarity
         if side == QUERY:

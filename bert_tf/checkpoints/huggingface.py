@@ -26,10 +26,12 @@ from bert_tf.checkpoints.checkpoint import (
 from bert_tf.checkpoints.embedding import read_embedding
 from bert_tf.checkpoints.families import FAMILIES
 from bert_tf.checkpoints.families.family import Family, architectures, expect
+from bert_tf.checkpoints.tokenizer_settings import omits_types
 from bert_tf.checkpoints.weight_files import WEIGHT_FILES, read_weights
 from bert_tf.checkpoints.weight_names import from_file_names
 from bert_tf.config import ModelConfig
 from bert_tf.system.files import json_field, read_json
+from bert_tf.text.kinds import with_rules
 from bert_tf.text.sentencepiece_model import MODEL_FILES
 
 ADAPTED_PURPOSES = ("encoder", "classifier", "multiple_choice", "tagger", "squad")
@@ -180,6 +182,9 @@ def from_names(
     weights, unused = _take_weights(family, config, purpose, prefix, file_weights, folder)
     num_rows = table_rows(weights, config)
     tokenizer = tokenizer_files.read_tokenizer(folder, num_rows, as_transformers=as_transformers)
+    if tokenizer.vocab and config.type_vocab_size > 1 and omits_types(folder):
+        vocab = with_rules(tokenizer.vocab, second_type=0)
+        tokenizer = dataclasses.replace(tokenizer, vocab=vocab)
     has_labels = any(f"{HEADS[head]}output_weights" in weights for head in LABEL_HEADS)
     return Checkpoint(
         source=source or str(folder),

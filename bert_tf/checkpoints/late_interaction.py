@@ -167,6 +167,7 @@ def read_multi_vector(
     if is_pylate:
         embedding["normalize"] = True
         tokens = _read(values, PYLATE_SETTINGS, path / CONFIG)
+        tokens["expansion_length"] = 0
         if tokens.pop("expands"):
             tokens["query_length"] = tokens["query_length"] or QUERY_LENGTH
             tokens["expansion_length"] = tokens["query_length"]

@@ -18,6 +18,7 @@ by `sentence_modules`.
 import dataclasses
 import pathlib
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,8 @@ def read_sentence_transformers(path: pathlib.Path) -> Checkpoint:
     types = [module.kind for module in modules]
     if model_type == SPARSE_ENCODER or "SpladePooling" in types:
         _check_order(path, types, types[1:] == ["SpladePooling"], "a SpladePooling")
+        sides = ("query", "document", "passage", "corpus")
+        _check_inputs(path, checkpoint, modules[0], values, "sparse encoders", sides)
         return checkpoint
     expect(values, path / CONFIG, nullable=True, model_type="SentenceTransformer")
     layers = types[2:]
@@ -149,7 +152,7 @@ def _read_cross_encoder(
     path: pathlib.Path, checkpoint: Checkpoint, modules: list[Module], values: dict[str, Any]
 ) -> Checkpoint:
     """Returns the checkpoint of an encoder with the head that scores pairs."""
-    _check_reranker_inputs(path, checkpoint, modules[0], values)
+    _check_inputs(path, checkpoint, modules[0], values, "rerankers")
     # The library packs pairs for every number of labels; a reranker's are pairs anyway.
     settings = {**checkpoint.settings, **PAIRS}
     length = transformer_length(modules[0])
@@ -157,8 +160,9 @@ def _read_cross_encoder(
         settings["max_seq_length"] = str(length)
     checkpoint = dataclasses.replace(checkpoint, settings=settings)
     types = [module.kind for module in modules]
+    is_sigmoid = values.get("activation_fn") == SIGMOID
     if types == ["Transformer"]:
-        return checkpoint
+        return _with_sigmoid(checkpoint) if is_sigmoid else checkpoint
     is_right = types[1:2] == ["Pooling"] and types[-1] == "Dense"
     is_right = is_right and not {*TYPES_BEFORE} & set(types[2:])
     _check_order(
@@ -181,30 +185,46 @@ def _read_cross_encoder(
     num_labels = len(weights[f"{SCORES}output_weights"])
     transformer = modules[0].folder / "config.json"
     labels = stated_labels(read_json(transformer), transformer)
-    is_sigmoid = num_labels > 1 and values.get("activation_fn") == SIGMOID
-    return dataclasses.replace(
+    checkpoint = dataclasses.replace(
         checkpoint,
         config=config,
         weights={**checkpoint.weights, **weights},
         labels=labels if len(labels) == num_labels else (),
-        problem_type="multi_label" if is_sigmoid else checkpoint.problem_type,
     )
+    return _with_sigmoid(checkpoint) if is_sigmoid else checkpoint
 
 
-def _check_reranker_inputs(
-    path: pathlib.Path, checkpoint: Checkpoint, transformer: Module, values: dict[str, Any]
+def _with_sigmoid(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns a cross-encoder whose scores pass a sigmoid: of several labels, each by itself."""
+    if checkpoint.num_labels < 2:
+        return checkpoint
+    return dataclasses.replace(checkpoint, problem_type="multi_label")
+
+
+def _check_inputs(
+    path: pathlib.Path,
+    checkpoint: Checkpoint,
+    transformer: Module,
+    values: dict[str, Any],
+    models: str,
+    sides: Sequence[str] = (),
 ) -> None:
-    """Raises ValueError for a prompt or a casing that bert_tf's rerankers cannot apply."""
-    prompt = json_field(values, "default_prompt_name", str, path / CONFIG, nullable=True)
-    if prompt is not None:
-        raise ValueError(
-            f"{path / CONFIG}: default_prompt_name is {prompt!r}; bert_tf's rerankers have no "
-            "prompts. Remove it, and write the prompt before each text."
-        )
+    """Raises ValueError for a prompt or a casing that these models of bert_tf cannot apply.
+
+    `sides` are the prompts that the library puts before texts besides the default one.
+    """
+    prompts = json_field(values, "prompts", dict, path / CONFIG, nullable=True) or {}
+    default = json_field(values, "default_prompt_name", str, path / CONFIG, nullable=True)
+    for name in (default, *sides):
+        if name is not None and prompts.get(name, name == default):
+            raise ValueError(
+                f"{path / CONFIG}: the prompt {name!r} is put before texts, but bert_tf's {models} "
+                "have no prompts. Remove it and default_prompt_name, and write it before each text."
+            )
     if lowers_texts(transformer) and not checkpoint.config.do_lower_case:
         raise ValueError(
             f"{transformer.file}: do_lower_case is true, but the vocabulary is cased; bert_tf's "
-            "rerankers do not lower-case texts."
+            f"{models} do not lower-case texts."
         )
 
 
@@ -301,7 +321,7 @@ def _write_scores(checkpoint: Checkpoint, folder: pathlib.Path) -> dict[str, Any
     weights = dict(checkpoint.weights)
     shift = len(steps) - len(config.classifier_steps)
     for index, step in enumerate(config.classifier_steps):
-        for key in ("kernel", "bias", "gamma", "beta"):
+        for key in ("kernel", "bias", "residual/kernel", "gamma", "beta"):
             name = f"{SCORES}{layer_name(index, step)}/{key}"
             if name in checkpoint.weights:
                 moved = f"{SCORES}{layer_name(index + shift, step)}/{key}"

@@ -77,6 +77,17 @@ def _named_tokens(values: dict[str, Any]) -> list[tuple[str, str]]:
     return named
 
 
+def omits_types(folder: pathlib.Path) -> bool:
+    """Returns whether a folder's tokenizer gives its model no types: both texts then have type 0.
+
+    Raises:
+      ValueError: if `model_input_names` is no list.
+    """
+    path = folder / "tokenizer_config.json"
+    names = json_field(read_optional_json(path), "model_input_names", list, path, nullable=True)
+    return names is not None and "token_type_ids" not in names
+
+
 def check_special_tokens(folder: pathlib.Path, vocab: TokenizerJsonVocab) -> None:
     """Raises ValueError if tokenizer_config.json names other special tokens than a vocabulary."""
     added = [token.content for token in vocab.added_tokens]

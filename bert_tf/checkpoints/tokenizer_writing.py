@@ -20,7 +20,8 @@ def write_tokenizer(folder: pathlib.Path, vocab: AnyVocab, config: ModelConfig) 
     special = _special_tokens(vocab)
     length = min(config.longest_row, config.max_position_embeddings)
     settings: dict[str, Any] = {"model_max_length": length, **special}
-    if config.type_vocab_size < 2:  # Some models refuse types, others have no row for the second.
+    # Some models refuse types, others have no row for the second, or were trained without.
+    if config.type_vocab_size < 2 or not vocab.second_type:
         settings["model_input_names"] = ["input_ids", "attention_mask"]
     if vocab.kind == WORDPIECE:
         settings |= _write_wordpiece(folder, vocab, config.do_lower_case)

@@ -8,6 +8,7 @@ import json
 import pathlib
 from typing import Any
 
+from bert_tf.checkpoints.tokenizer_settings import omits_types
 from bert_tf.system.files import json_field, read_optional_json
 from bert_tf.text.bpe_vocab import template_processing
 from bert_tf.text.vocab import SPECIAL_TOKENS
@@ -112,7 +113,8 @@ def check_post_processor(
     if kind != "TemplateProcessing":
         return
     # MPNet's template gives the second text type 1, which its model does not read.
-    second_types = (0, 1) if options.num_separators == 2 else (1,)
+    is_unread = options.num_separators == 2 or omits_types(path.parent)
+    second_types = (0, 1) if is_unread else (1,)
     templates = []
     for second_type in second_types:
         template = template_processing((cls, 0), (sep, 0), options.num_separators, second_type)

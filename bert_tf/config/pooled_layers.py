@@ -5,6 +5,7 @@ have them in an `EmbeddingConfig`; a `ModelConfig` writes those of the classific
 joined by "+":
 
     dense:384:gelu_exact:bias+layer_norm     384 outputs; nobias without a bias
+    dense:384:tanh:bias:residual             its input is added
 """
 
 import dataclasses
@@ -106,7 +107,8 @@ def steps_as_text(steps: Sequence[Step]) -> str:
     for step in steps:
         if isinstance(step, DenseStep):
             bias = "bias" if step.use_bias else "nobias"
-            parts.append(f"dense:{step.out_features}:{step.activation}:{bias}")
+            residual = ":residual" if step.residual else ""
+            parts.append(f"dense:{step.out_features}:{step.activation}:{bias}{residual}")
         else:
             parts.append(step.norm)
     return "+".join(parts)
@@ -124,16 +126,17 @@ def steps_from_text(text: str, width: int) -> tuple[Step, ...]:
         if name in NORMS and not fields:
             steps.append(NormStep(width, name))
             continue
-        is_dense = name == "dense" and len(fields) == 3 and fields[0].isascii()
+        is_residual = fields[3:] == ["residual"]
+        is_dense = name == "dense" and len(fields) == 3 + is_residual and fields[0].isascii()
         if not is_dense or not fields[0].isdigit() or fields[2] not in ("bias", "nobias"):
             raise ValueError(
                 f"received {part!r}, expected dense:SIZE:ACTIVATION:bias, dense:SIZE:ACTIVATION:"
-                f"nobias, or one of {list(NORMS)}, joined by +."
+                f"nobias, perhaps with :residual, or one of {list(NORMS)}, joined by +."
             )
         size = int(fields[0])
         if not 1 <= size < 1 << 31:
             raise ValueError(f"the size in {part!r} is {size}, expected 1 or more.")
-        steps.append(DenseStep(width, size, fields[2] == "bias", fields[1]))
+        steps.append(DenseStep(width, size, fields[2] == "bias", fields[1], is_residual))
         width = size
     check_steps(steps)
     return tuple(steps)

@@ -41,11 +41,14 @@ def find_added_tokens(vocab: AnyVocab) -> tuple[AddedToken, ...]:
 def with_special_token(vocab: AnyVocab, content: str) -> AnyVocab:
     """Returns a vocabulary that finds one of its tokens in texts as typed, before normalization."""
     kept = [token for token in find_added_tokens(vocab) if token.content != content]
-    tokens = (*kept, AddedToken(content))
+    return with_rules(vocab, added_tokens=(*kept, AddedToken(content)))
+
+
+def with_rules(vocab: AnyVocab, **rules: Any) -> AnyVocab:
+    """Returns a vocabulary that splits or packs texts otherwise, by fields of its rules."""
     if not isinstance(vocab, Vocab):
-        return dataclasses.replace(vocab, added_tokens=tokens)
-    options = dataclasses.replace(vocab.options, added_tokens=tokens)
-    return dataclasses.replace(vocab, options=options)
+        return dataclasses.replace(vocab, **rules)
+    return dataclasses.replace(vocab, options=dataclasses.replace(vocab.options, **rules))
 
 
 def find_vocabulary(folder: str | os.PathLike) -> pathlib.Path | None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from bert_tf.checkpoints.cross_encoder import read_cross_encoder, write_cross_encoder
+from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.inference.serving_models import find_kind
 from bert_tf.tasks.reranking.model import BertReranker
+from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.shared_data import golden_file, read_arrays
 
@@ -124,3 +126,31 @@ def test_names_that_are_resolved_bring_activation_and_length(
 def test_a_model_without_one_label_is_refused() -> None:
     with pytest.raises(ValueError, match="mean_normalize .*cross-encoder: .*--init_checkpoint="):
         read_cross_encoder(golden_file("families", "sentence_transformers", "mean_normalize"))
+
+
+def test_several_labels_with_a_sigmoid_are_apart(tmp_path: pathlib.Path) -> None:
+    made = make_checkpoint("classifier", 1, num_hidden_layers=1)
+    write_checkpoint(made, tmp_path / "model", "huggingface")
+    for activation, expected in (("linear.Identity", ""), ("activation.Sigmoid", "multi_label")):
+        to_release_6(tmp_path / "model", f"torch.nn.modules.{activation}")
+        assert read_checkpoint(tmp_path / "model").problem_type == expected
+
+
+def test_a_second_text_without_types(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """As transformers 5.23 scores: a tokenizer whose inputs lack the types gives only type 0."""
+    shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
+    (tmp_path / "model").chmod(0o755)
+    path = tmp_path / "model" / "tokenizer_config.json"
+    values = {"model_input_names": ["input_ids", "attention_mask"]}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    pair = ("the first", "of them")
+    model = BertReranker.from_pretrained(tmp_path / "model")
+    usual = BertReranker.from_pretrained(source)
+    assert model.pack(*pair).ids == usual.pack(*pair).ids
+    assert not any(model.pack(*pair).type_ids) and any(usual.pack(*pair).type_ids)
+    model.save_pretrained(tmp_path / "again")
+    again = BertReranker.from_pretrained(tmp_path / "again")
+    assert again.pack(*pair) == model.pack(*pair)
+    assert again.score([pair]) == model.score([pair]) != usual.score([pair])
+    values = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
+    assert "token_type_ids" not in values["model_input_names"]

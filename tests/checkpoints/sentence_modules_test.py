@@ -72,8 +72,8 @@ def make_folder(
 ):
     """Writes a cross-encoder as release 6.2 does; returns what computes its logits in NumPy.
 
-    A layer is ("Dense", size, activation, has bias), ("LayerNorm",), ("Normalize",) or
-    ("Dropout",); a Dense that makes the scores comes last.
+    A layer is ("Dense", size, activation, has bias, perhaps adds its input), ("LayerNorm",),
+    ("Normalize",) or ("Dropout",); a Dense that makes the scores comes last.
     """
     rng = np.random.default_rng(7)
     made = make_checkpoint("encoder", 7, **{**SHAPE, **changes})
@@ -93,7 +93,7 @@ def make_folder(
         inner.mkdir()
         names.append((kind, inner.name))
         if kind == "Dense":
-            width, act, has_bias = fields
+            width, act, has_bias, *adds_input = fields
             kernel = rng.normal(0, 0.5, [width, size]).astype(np.float32)
             bias = rng.normal(0, 0.5, [width]).astype(np.float32) * has_bias
             weights = {"linear.weight": kernel, **({"linear.bias": bias} if has_bias else {})}
@@ -105,8 +105,17 @@ def make_folder(
                 "module_input_name": "sentence_embedding",
                 "module_output_name": "scores" if is_last else "sentence_embedding",
             }
+            added = np.zeros([width, size], np.float32)
+            if adds_input:
+                config["use_residual"] = True
+                added = np.eye(size, dtype=np.float32)
+            if adds_input and width != size:
+                added = rng.normal(0, 0.5, [width, size]).astype(np.float32)
+                weights["residual.weight"] = added
             functions.append(
-                lambda x, k=kernel, b=bias, f=ACTIVATIONS[act]: f(x.astype(float) @ k.T + b)
+                lambda x, k=kernel, b=bias, f=ACTIVATIONS[act], r=added: (
+                    f(x.astype(float) @ k.T + b) + x @ r.T
+                )
             )
             size = width
         elif kind == "LayerNorm":
@@ -193,11 +202,17 @@ HEADS = [
         "linear.Identity",
         {},
     ),
+    (
+        ["cls"],
+        [("Dense", 8, "activation.GELU", True, True), ("Dense", 5, "activation.Tanh", False, True)],
+        "linear.Identity",
+        {},
+    ),
 ]
 
-# BERT's and ModernBERT's blocks in the fast run.
+# BERT's and ModernBERT's blocks, and what adds its input, in the fast run.
 FAST_HEADS = [
-    head if index in (0, 4) else pytest.param(*head, marks=pytest.mark.slow)
+    head if index in (0, 4, 7) else pytest.param(*head, marks=pytest.mark.slow)
     for index, head in enumerate(HEADS)
 ]
 

@@ -162,6 +162,29 @@ def test_other_weights_of_sentence_transformers_are_refused(
         SparseEncoder.from_pretrained(path)
 
 
+@pytest.mark.parametrize(
+    ("prompts", "default", "named"),
+    [
+        ({"query": "the ", "document": ""}, None, "query"),
+        ({"corpus": "mill "}, None, "corpus"),
+        ({"other": "mill "}, "other", "other"),
+        ({"query": "", "other": "mill "}, "query", ""),
+    ],
+)
+def test_prompts_of_sparse_encoders_are_named(
+    tmp_path: pathlib.Path, prompts: dict[str, str], default: str | None, named: str
+) -> None:
+    path = write_sparse_encoder(tmp_path)
+    settings = path / "config_sentence_transformers.json"
+    values = {"model_type": "SparseEncoder", "prompts": prompts, "default_prompt_name": default}
+    settings.write_text(json.dumps(values))
+    if not named:
+        assert SparseEncoder.from_pretrained(path).max_seq_length == 30
+        return
+    with pytest.raises(ValueError, match=f"{settings}: .*'{named}'"):
+        SparseEncoder.from_pretrained(path)
+
+
 def test_a_model_without_the_head_is_refused(tmp_path: pathlib.Path) -> None:
     from tests.export.made_models import write_model
 

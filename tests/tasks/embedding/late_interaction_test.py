@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import pathlib
 import shutil
 
 import keras
@@ -124,16 +125,33 @@ SIZES = "sentence_bert_config.json"
     ],
 )
 def test_unknown_settings_are_errors(tmp_path, dialect, file, values, named):
-    folder = tmp_path / dialect
+    folder = changed(dialect, tmp_path / dialect, file, values)
+    # A wrong side is found by the settings of the whole folder.
+    place = folder if named == "passage" else folder / file
+    with pytest.raises(ValueError, match=f"{place}: .*{named}"):
+        bert_tf.load(folder)
+
+
+def changed(dialect: str, folder: pathlib.Path, file: str, values: dict) -> pathlib.Path:
+    """Returns a copy of a golden folder with other values in one of its files."""
     shutil.copytree(golden(dialect), folder, copy_function=shutil.copyfile)
     for path in (folder, *folder.rglob("*/")):
         path.chmod(0o755)
     path = folder / file
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
-    # A wrong side is found by the settings of the whole folder.
-    place = folder if named == "passage" else path
-    with pytest.raises(ValueError, match=f"{place}: .*{named}"):
-        bert_tf.load(folder)
+    return folder
+
+
+@pytest.mark.parametrize("length", [11, 40, None])
+def test_queries_without_expansion_have_their_own_tokens(tmp_path, length):
+    values = {"do_query_expansion": False, "query_length": length}
+    folder = changed("pylate", tmp_path / "model", ST6, values)
+    model = bert_tf.BertLateInteraction.from_pretrained(folder)
+    tokens = model.embedding.tokens
+    # Without a length it is the tokenizer's, 27.
+    assert (tokens.expansion_length, tokens.query_length) == (0, length or 27)
+    (vectors,) = model.encode_queries(["the first"])
+    assert len(vectors) == 5  # [CLS] [Q] the first [SEP]
 
 
 def test_models_are_not_taken_for_others():

@@ -72,8 +72,8 @@ def table_row(name: str, report: dict[str, Any]) -> list[str]:
     seconds = cycles / chip.clock
     share = report["formula_flops"] / seconds / chip.flops
     parts = [f"{part} {count / cycles:.0%}" for part, count in report["cycles"].items()]
-    for size, share in report["reductions"]:
-        parts.append(f"sum of {size / 1e6:,.1f} MB after {share:.0%}")
+    for size, spent in report["reductions"]:
+        parts.append(f"sum of {size / 1e6:,.1f} MB after {spent:.0%}")
     return [
         name,
         "compiles",

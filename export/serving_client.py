@@ -18,6 +18,8 @@ From Python:
 
 import base64
 import dataclasses
+import json
+import pathlib
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
@@ -27,7 +29,7 @@ from absl import logging
 
 from bert_tf.config import Config, config_flags, option
 from bert_tf.system.extras import install_hint
-from bert_tf.system.files import atomic_write
+from bert_tf.system.files import atomic_write, read_lines
 from bert_tf.system.printable import json_line, show
 from export.serving_rest import (
     ODD_ANSWER,
@@ -41,13 +43,12 @@ from export.serving_rest import (
 if TYPE_CHECKING:
     from export.serving_grpc import GrpcTransport
 
-import json
-import pathlib
-
-from bert_tf.system.files import read_lines
-
 # The inputs of one row by name, or its only input.
 Row = dict[str, Any] | str
+TEXT_INPUTS = ("text", "text_b", "question", "context")
+# Types of the models that this project exports; NumPy chooses the others.
+DTYPES: dict[str, Any] = {"float": np.float32, "int32": np.int32, "int64": np.int64}
+PROGRESS_SECONDS = 5.0
 
 
 def read_input(path: str) -> list[Row]:
@@ -115,12 +116,6 @@ def as_plain(values: object) -> Any:
         # 0.1, not 0.10000000149011612: the shortest digits that give the same float32.
         values = values.astype(str).astype(float)
     return values.tolist()
-
-
-TEXT_INPUTS = ("text", "text_b", "question", "context")
-# Types of the models that this project exports; NumPy chooses the others.
-DTYPES: dict[str, Any] = {"float": np.float32, "int32": np.int32, "int64": np.int64}
-PROGRESS_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -134,13 +134,13 @@ class TokenStore(tf.Module):
         """Returns the k best documents; see `TokenIndex.search`.
 
         Args:
-          queries: the vectors of their tokens, float32 [B, T, D], and which of them score, [B, T].
+          queries: float32 [B, T, D], a vector for each token, 0 for those that do not score; and
+            which of them score, [B, T].
 
         Returns:
           scores float32 [B, k], descending, and rows int32 [B, k].
         """
         vectors, scored = queries
-        scored = tf.cast(scored, tf.float32)  # [B, T]
         size, length, dimension = tf.unstack(tf.shape(vectors))
         flat = tf.reshape(vectors, [size * length, dimension])
         starts = self.parts["starts"]
@@ -153,15 +153,15 @@ class TokenStore(tf.Module):
             lengths = starts[first + 1 : last + 1] - starts[first:last]  # [n]
             documents = tf.repeat(tf.range(last - first), lengths)  # [t]
             best = tf.math.unsorted_segment_max(products, documents, last - first)
-            best = tf.reshape(best, [last - first, size, length])
-            # Not a product: the maximum over no tokens is not finite in the sum.
-            best = tf.where(scored > 0, best, 0.0)
-            scores = tf.where(lengths[:, tf.newaxis] > 0, tf.reduce_sum(best, axis=2), NO_TOKENS)
-            return tf.transpose(scores)  # [B, n]
+            # A vector of zeros, of a token that does not score, adds 0.
+            sums = tf.reduce_sum(tf.reshape(best, [last - first, size, length]), axis=2)  # [n, B]
+            # The maximum over no tokens is the lowest number.
+            return tf.transpose(tf.where(lengths[:, tf.newaxis] > 0, sums, NO_TOKENS))
 
         scores, rows = best_of_parts(score, self._limits, size, k)
         if self.similarity == MAXSIM[1]:
-            scores /= tf.maximum(tf.reduce_sum(scored, axis=1, keepdims=True), 1.0)
+            counts = tf.reduce_sum(tf.cast(scored, tf.float32), axis=1, keepdims=True)  # [B, 1]
+            scores /= tf.maximum(counts, 1.0)
         return scores, rows
 
 

@@ -130,6 +130,7 @@ class Vocab(BaseVocab):
       tokens: tokens in id order; a token that continues a word starts with "##".
       options: how texts are split and packed where it differs from google-research/bert. They
         are in another file of the folder (`options_file`), which exists only if there are any.
+      source: the file that errors name.
 
     Raises:
       ValueError: if a token is empty, duplicated or starts or ends with a blank, or if a special
@@ -138,6 +139,7 @@ class Vocab(BaseVocab):
 
     tokens: tuple[str, ...]
     options: WordPieceOptions = DEFAULT_OPTIONS
+    source: dataclasses.InitVar[str] = "vocabulary"
 
     kind: ClassVar[Literal["wordpiece"]] = WORDPIECE
     title: ClassVar[str] = "WordPiece"
@@ -146,13 +148,13 @@ class Vocab(BaseVocab):
     marks_spaces: ClassVar[bool] = False
     sentence_separator: ClassVar[str] = ""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, source: str) -> None:
         # The class is frozen, and callers may pass a list.
         object.__setattr__(self, "tokens", tuple(self.tokens))
         special_tokens = self.options.special_tokens or SPECIAL_TOKENS
         for name, token in zip(ROLES, special_tokens, strict=True):
             object.__setattr__(self, name, token)
-        _check_tokens(self.tokens, "vocabulary", self.options)
+        _check_tokens(self.tokens, source, self.options)
 
     @property
     def num_separators(self) -> int:
@@ -201,9 +203,9 @@ class Vocab(BaseVocab):
                 tokens[index] = token
             values.pop(_ROWS, None)
             options = WordPieceOptions.from_config(values, str(options_path))
-        _check_tokens(tokens, str(path), options)
+        vocab = cls(tuple(tokens), options, str(path))
         _check_added(tokens, options, options_path)
-        return cls(tuple(tokens), options)
+        return vocab
 
     def write(self, path: str | os.PathLike) -> None:
         """Writes one token per line, and a file of options if they are not the default.

@@ -17,8 +17,8 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
+from bert_tf.system.fetching import log_headers_briefly
 from bert_tf.system.printable import escaped
-from bert_tf.system.server_headers import log_headers_briefly
 
 if TYPE_CHECKING:
     from export.serving_client import ClientConfig

@@ -25,10 +25,9 @@ from absl import logging
 
 from bert_tf.checkpoints.keras_archive import is_keras_file
 from bert_tf.config.config_flags import flags_naming
-from bert_tf.system.fetching import fetching
+from bert_tf.system.fetching import fetching, log_headers_briefly
 from bert_tf.system.model_names import HUB_NAME
 from bert_tf.system.printable import first_line
-from bert_tf.system.server_headers import log_headers_briefly
 from bert_tf.text.sentencepiece_model import MODEL_FILES
 
 _HF_ID = re.compile(r"([\w.-]+/)?[\w.-]+", re.ASCII)

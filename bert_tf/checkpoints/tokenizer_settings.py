@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from bert_tf.system.files import json_field, read_optional_json
+from bert_tf.text.added_tokens import read_decoder
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
 from bert_tf.text.tokenizer_json import SPECIAL_TOKENS_MAP, TOKENIZER_FILE, TokenizerJsonVocab
+from bert_tf.text.vocab import ROLES
 
-ROLES = ("cls", "sep", "pad", "unk", "mask")
 FLAGS = ("lstrip", "rstrip", "normalized")
 JsonVocabT = TypeVar("JsonVocabT", BpeVocab, SentencePieceVocab)
 # Settings of ALBERT's, DeBERTa's and XLNet's tokenizers: the step of a tokenizer.json, and whether
@@ -101,20 +102,17 @@ def with_stated_tokens(folder: pathlib.Path, vocab: JsonVocabT) -> JsonVocabT:
       ValueError: if a token is not among the added ones, or has another id.
     """
     path = folder / "tokenizer_config.json"
-    decoder = json_field(read_optional_json(path), "added_tokens_decoder", dict, path) or {}
     added = {token.content: token for token in vocab.added_tokens}
-    for key, values in decoder.items():
-        content = values.get("content") if isinstance(values, dict) else None
-        if content not in added or str(vocab.ids[content]) != key:
+    for index, token in read_decoder(read_optional_json(path), path).items():
+        if token.content not in added or vocab.ids[token.content] != index:
             raise ValueError(
-                f"{path}: added_tokens_decoder has {values!r:.200} for {key}, which is no added "
-                "token of the vocabulary; save the tokenizer as tokenizer.json."
+                f"{path}: added_tokens_decoder has {token.content!r:.200} for {index}, which is no "
+                "added token of the vocabulary; save the tokenizer as tokenizer.json."
             )
-        if json_field(values, "single_word", bool, path):
-            raise ValueError(f"{path}: {content!r} has single_word, expected false.")
-        flags = {name: json_field(values, name, bool, path) for name in FLAGS}
-        stated = {name: flag for name, flag in flags.items() if flag is not None}
-        added[content] = dataclasses.replace(added[content], **stated)
+        if token.single_word:
+            raise ValueError(f"{path}: {token.content!r} has single_word, expected false.")
+        stated = {name: getattr(token, name) for name in FLAGS}
+        added[token.content] = dataclasses.replace(added[token.content], **stated)
     return dataclasses.replace(vocab, added_tokens=tuple(added.values()))
 
 

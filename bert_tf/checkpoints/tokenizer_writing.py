@@ -4,14 +4,14 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from bert_tf.checkpoints.wordpiece_files import added_token_values, model_tokens
 from bert_tf.checkpoints.wordpiece_layouts import MPNET, XLNET
 from bert_tf.config import ModelConfig
 from bert_tf.system.files import atomic_write, write_json
+from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.bpe_vocab import BpeVocab
-from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
+from bert_tf.text.sentencepiece_vocab import SentencePieceVocab, row_name
 from bert_tf.text.tokenization import AnyVocab
-from bert_tf.text.tokenizer_json import TOKENIZER_FILE, template_processing
+from bert_tf.text.tokenizer_json import TOKENIZER_FILE, added_token_values, template_processing
 from bert_tf.text.vocab import BYTE_BPE, WORDPIECE, Vocab
 
 
@@ -35,7 +35,7 @@ def _write_wordpiece(folder: pathlib.Path, vocab: Vocab, lower: bool) -> dict[st
     """Writes vocab.txt and tokenizer.json, and returns what tokenizer_config.json says of them."""
     # Options are in the other files, in Hugging Face's form.
     with atomic_write(folder / "vocab.txt") as file:
-        file.write("\n".join(model_tokens(vocab)) + "\n")
+        file.write("\n".join(_model_tokens(vocab)) + "\n")
     write_json(folder / TOKENIZER_FILE, wordpiece_json(vocab, lower))
     settings: dict[str, Any] = {
         "tokenizer_class": f"{MPNET if vocab.options.special_tokens else 'Bert'}Tokenizer",
@@ -44,7 +44,7 @@ def _write_wordpiece(folder: pathlib.Path, vocab: Vocab, lower: bool) -> dict[st
         "tokenize_chinese_chars": vocab.options.splits_ideographs,
     }
     if vocab.options.added_tokens:
-        values = {str(token.pop("id")): token for token in added_token_values(vocab)}
+        values = {str(token.pop("id")): token for token in _added_tokens(vocab)}
         settings["added_tokens_decoder"] = values
     return settings
 
@@ -84,7 +84,7 @@ def wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added_token_values(vocab),
+        "added_tokens": _added_tokens(vocab),
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -105,6 +105,27 @@ def wordpiece_json(vocab: Vocab, lower: bool) -> dict[str, Any]:
             "unk_token": vocab.unk,
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": vocab.options.max_word_characters,
-            "vocab": {token: vocab.ids[token] for token in model_tokens(vocab)},
+            "vocab": {token: vocab.ids[token] for token in _model_tokens(vocab)},
         },
     }
+
+
+def _model_tokens(vocab: Vocab) -> tuple[str, ...]:
+    """Returns the tokens of a vocabulary up to the last that is more than an added token.
+
+    Hugging Face's files have the added tokens apart, and no names of rows behind them.
+    """
+    only_added = set(vocab.options.only_added)
+    end = len(vocab)
+    while only_added and end and vocab.tokens[end - 1] in (*only_added, row_name(end - 1)):
+        end -= 1
+    return vocab.tokens[:end]
+
+
+def _added_tokens(vocab: Vocab) -> list[dict[str, Any]]:
+    """Returns the added tokens of a tokenizer.json, the special tokens among them, by their ids."""
+    tokens = {token: AddedToken(token) for token in vocab.special_tokens}
+    # Flags that the options state replace the usual ones of special tokens.
+    tokens |= {token.content: token for token in vocab.options.added_tokens}
+    in_order = sorted(tokens.values(), key=lambda token: vocab.ids[token.content])
+    return added_token_values(in_order, vocab.ids)

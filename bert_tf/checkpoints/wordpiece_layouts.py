@@ -4,14 +4,13 @@ BERT's and most others    [CLS] A [SEP] B [SEP]
 MPNet's                   <s> A </s></s> B </s>, by the names of tokenizer_config.json
 """
 
-import json
 import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.tokenizer_settings import omits_types
 from bert_tf.system.files import json_field, read_optional_json
-from bert_tf.text.bpe_vocab import template_processing
-from bert_tf.text.vocab import SPECIAL_TOKENS
+from bert_tf.text.tokenizer_json import naming_file, read_post_processor
+from bert_tf.text.vocab import ROLES, SPECIAL_TOKENS
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
 # Classes of tokenizers, without "Tokenizer".
@@ -19,7 +18,7 @@ MPNET = "MPNet"
 XLNET = "XLNet"
 XLNET_CONFIG = "xlnet_config.json"
 # The names in Hugging Face's files, in the order of `WordPieceOptions.special_tokens`.
-NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+NAMES = tuple(f"{role}_token" for role in ROLES)
 _MPNET_TOKENS = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
 # Classes that say nothing of the layout.
 _UNNAMED = ("", "PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
@@ -96,35 +95,22 @@ def check_post_processor(
     processor: dict[str, Any], options: WordPieceOptions, path: pathlib.Path
 ) -> None:
     """Raises ValueError if special tokens are put elsewhere than the options say."""
+    if not processor:
+        return
+    with naming_file(path):
+        found = read_post_processor(path, processor)
     names = special_names(options)
-    cls = names["cls_token"]
-    sep = names["sep_token"]
-    kind = processor.get("type")
-    if kind in ("RobertaProcessing", "BertProcessing"):
-        pairs = list(map(processor.get, ("cls", "sep")))
-        found = [pair[0] if isinstance(pair, list) and pair else None for pair in pairs]
-        has_two = kind == "RobertaProcessing"
-        if has_two != (options.num_separators == 2) or (has_two and found != [cls, sep]):
-            raise ValueError(
-                f"{path}: post_processor is {json.dumps(processor)[:300]}, expected {cls} and "
-                f"{sep} with {options.num_separators} separators between two texts."
-            )
-        return
-    if kind != "TemplateProcessing":
-        return
+    expected = {
+        "cls": names["cls_token"],
+        "sep": names["sep_token"],
+        "num_separators": options.num_separators,
+    }
     # MPNet's template gives the second text type 1, which its model does not read.
     is_unread = options.num_separators == 2 or omits_types(path.parent)
     second_types = (0, 1) if is_unread else (1,)
-    templates = []
-    for second_type in second_types:
-        template = template_processing((cls, 0), (sep, 0), options.num_separators, second_type)
-        templates.append((template["single"], template["pair"]))
-    if (processor.get("single"), processor.get("pair")) not in templates:
-        separators = " ".join([sep] * options.num_separators)
-        found_pair = json.dumps(processor.get("pair"))[:300]
+    is_right = {name: found[name] for name in expected} == expected
+    if not is_right or found["second_type"] not in second_types or "class_at_end" in found:
         raise ValueError(
-            f"{path}: post_processor has {found_pair} as pair and "
-            f"{json.dumps(processor.get('single'))[:200]} as single, expected {cls} A {sep} and "
-            f"{cls} A {separators} B {sep}, with types {' or '.join(map(str, second_types))} from "
-            "B on."
+            f"{path}: by its post_processor texts are packed with {found}, expected {expected} and "
+            f"second_type {' or '.join(map(str, second_types))}."
         )

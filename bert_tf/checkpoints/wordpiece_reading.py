@@ -10,33 +10,38 @@ import dataclasses
 import json
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.checkpoints import wordpiece_files
 from bert_tf.checkpoints.casing import check_casing
 from bert_tf.checkpoints.found_tokenizer import FoundTokenizer, fill_up
 from bert_tf.checkpoints.tokenizer_settings import check_named_tokens
 from bert_tf.checkpoints.wordpiece_layouts import check_post_processor, read_layout, special_names
 from bert_tf.system.files import json_field, read_json
-from bert_tf.text.added_tokens import AddedToken
-from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
-from bert_tf.text.wordpiece_options import WordPieceOptions
+from bert_tf.text.added_tokens import AddedToken, read_added_token, read_decoder
+from bert_tf.text.sentencepiece_vocab import row_name
+from bert_tf.text.vocab import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocab
+from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
 # Tokenizers of transformers that split as BERT's does, and those that say nothing of it; a name
 # that is missing says as little.
 WORDPIECE_CLASSES = re.compile(
     r"(Bert|DistilBert|Electra|MobileBert|MPNet|PreTrained)Tokenizer(Fast)?|TokenizersBackend"
 )
+# Hugging Face's default, which nearly every tokenizer.json has, whatever its model was trained by.
+HUGGING_FACE_LIMIT = 100
 
 
 @dataclasses.dataclass
-class _WordPieceFiles:
+class _Statements:
     """Statements of the files of a WordPiece tokenizer, by file name where files may differ.
 
     Attributes:
       vocabs: vocabularies.
       casings: whether texts are lower-cased.
-      rules: rules of splitting.
+      accents: whether accents are stripped; None: exactly where text is lower-cased.
+      ideographs: whether each ideograph is a word by itself.
+      limit: the most characters of a word.
       added: ids of added tokens.
       flags: how added tokens are found.
       notes: remarks for the user.
@@ -44,47 +49,72 @@ class _WordPieceFiles:
 
     vocabs: dict[str, Vocab] = dataclasses.field(default_factory=dict)
     casings: dict[str, bool] = dataclasses.field(default_factory=dict)
-    rules: dict[str, wordpiece_files.StatedRules] = dataclasses.field(default_factory=dict)
+    accents: dict[str, bool | None] = dataclasses.field(default_factory=dict)
+    ideographs: dict[str, bool] = dataclasses.field(default_factory=dict)
+    limit: int = HUGGING_FACE_LIMIT
     added: dict[str, int] = dataclasses.field(default_factory=dict)
     flags: dict[str, AddedToken] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def check(self, folder: pathlib.Path) -> None:
-        """Raises ValueError if the files contradict each other."""
-        if len(set(self.casings.values())) > 1:
-            raise ValueError(
-                f"{folder}: the files state different casings: {self.casings}; correct one of them."
-            )
-        if len({vocab.tokens for vocab in self.vocabs.values()}) > 1:
-            raise ValueError(
-                f"{folder}: vocab.txt and tokenizer.json hold different vocabularies; remove the "
-                f"wrong one."
-            )
+    def add_rules(self, values: dict[str, Any], ideographs_key: str, path: pathlib.Path) -> None:
+        """Adds the rules of splitting of a tokenizer_config.json or a normalizer."""
+        if "strip_accents" in values:
+            strips = json_field(values, "strip_accents", bool, path, nullable=True)
+            self.accents[path.name] = strips
+        if (splits := json_field(values, ideographs_key, bool, path)) is not None:
+            self.ideographs[path.name] = splits
 
-    def added_tokens(
-        self, base: Vocab, layout: WordPieceOptions
-    ) -> tuple[list[AddedToken], list[str]]:
-        """Returns the added tokens, and the texts of those that the vocabulary lacks."""
-        tokens = []
-        only_added = []
-        for content in self.added:
-            tokens.append(self.flags.get(content, wordpiece_files.without_flags(content, layout)))
-            if content not in base.ids:
-                only_added.append(content)
-        return tokens, only_added
+    def add_ids(self, found: dict[str, Any], path: pathlib.Path) -> None:
+        """Adds added tokens; ValueError if an id is no number from 0 on, or a token has two."""
+        for token, index in found.items():
+            if type(index) is not int or index < 0:
+                raise ValueError(
+                    f"{path}: the added token {token!r} has the id {index!r}, expected a number "
+                    "from 0 on."
+                )
+            if self.added.setdefault(token, index) != index:
+                raise ValueError(
+                    f"{path}: the added token {token!r} has the id {index}, and "
+                    f"{self.added[token]} elsewhere; expected one."
+                )
+
+    def options(self, lower: bool, layout: WordPieceOptions, source: str) -> WordPieceOptions:
+        """Returns the rules of splitting for a casing; ValueError if two files differ."""
+        accents = {}
+        for name, strips in self.accents.items():
+            accents[name] = lower if strips is None else strips
+        _check_equal("strip_accents", accents, source)
+        _check_equal("tokenize_chinese_chars", self.ideographs, source)
+        strips_accents = next(iter(accents.values()), lower)
+        return dataclasses.replace(
+            layout,
+            # The option's default, None, already follows the casing.
+            strip_accents=None if strips_accents == lower else strips_accents,
+            splits_ideographs=next(iter(self.ideographs.values()), True),
+            max_word_characters=self.limit,
+        )
 
 
-def _read_wordpiece_files(folder: pathlib.Path, layout: WordPieceOptions) -> _WordPieceFiles:
+def _check_equal(key: str, values: Mapping[str, object], source: str) -> None:
+    """Raises ValueError if files state different values."""
+    if len(set(values.values())) > 1:
+        raise ValueError(
+            f"{source}: the files state different values for {key}: {values}; correct one of them."
+        )
+
+
+def _read_files(folder: pathlib.Path, layout: WordPieceOptions) -> _Statements:
     """Reads each file of a WordPiece tokenizer that the folder has."""
-    files = _WordPieceFiles()
+    files = _Statements()
     if (path := folder / "vocab.txt").exists():
         files.vocabs[path.name] = Vocab.read(path, layout)
     if (path := folder / "tokenizer_config.json").exists():
         values = read_json(path)
         _refuse_other_tokenizers(values, path, layout)
-        found, files.flags = _added_in_config(values, path)
-        _merge_added(files.added, found, path)
-        files.rules[path.name] = wordpiece_files.rules_in_config(values, path)
+        decoder = read_decoder(values, path)
+        files.flags = {token.content: token for token in decoder.values()}
+        files.add_ids({token.content: index for index, token in decoder.items()}, path)
+        files.add_rules(values, "tokenize_chinese_chars", path)
         if values.get("never_split"):
             files.notes = (
                 f"never_split is {values['never_split']!r:.100}: these words are split like others,"
@@ -95,7 +125,7 @@ def _read_wordpiece_files(folder: pathlib.Path, layout: WordPieceOptions) -> _Wo
     if (path := folder / "tokenizer.json").exists():
         _read_tokenizer_json(path, layout, files)
     if (path := folder / "added_tokens.json").exists():
-        _merge_added(files.added, read_json(path), path)
+        files.add_ids(read_json(path), path)
     return files
 
 
@@ -111,15 +141,19 @@ def read_wordpiece(
     `layout` has the special tokens; None: those that the files name.
     """
     layout = layout or read_layout(folder)
-    files = _read_wordpiece_files(folder, layout)
+    files = _read_files(folder, layout)
     if stated is not None:
         files.casings = {"the configuration": stated, **files.casings}
-    files.check(folder)
+    _check_equal("do_lower_case", files.casings, str(folder))
+    if len({vocab.tokens for vocab in files.vocabs.values()}) > 1:
+        raise ValueError(
+            f"{folder}: vocab.txt and tokenizer.json hold different vocabularies; remove the wrong "
+            "one."
+        )
     stated = next(iter(files.casings.values()), None)
     if not files.vocabs:
         note = () if stated is not None else ("The casing is unknown; lower case is assumed.",)
         return FoundTokenizer(None, stated, stated, note)
-    # Any of them: `check` has compared their tokens.
     base = next(iter(files.vocabs.values()))
     if base.options != layout:  # The options file of a vocab.txt says everything.
         lower = check_casing(base, stated, str(folder))
@@ -137,7 +171,7 @@ def read_wordpiece(
 
 def _with_options(
     base: Vocab,
-    files: _WordPieceFiles,
+    files: _Statements,
     folder: pathlib.Path,
     num_rows: int | None,
     as_transformers: bool,
@@ -146,23 +180,49 @@ def _with_options(
     layout = base.options
     stated = next(iter(files.casings.values()), None)
     # Which tokens show the casing depends on the rules for accents, and those on the casing.
-    options = wordpiece_files.make_options(files.rules, stated is not False, str(folder), layout)
+    options = files.options(stated is not False, layout, str(folder))
     lower = check_casing(dataclasses.replace(base, options=options), stated, str(folder))
-    options = wordpiece_files.make_options(files.rules, lower, str(folder), layout)
-    reads_special_tokens = as_transformers or layout.reads_special_tokens
-    options = dataclasses.replace(options, reads_special_tokens=reads_special_tokens)
+    options = files.options(lower, layout, str(folder))
     # Without a table: the most rows that these tokens need if their ids leave no gaps.
     most = len(base) + len(files.added) if num_rows is None else num_rows
-    vocab = _with_added(base, files.added, most, str(folder))
-    tokens, only_added = files.added_tokens(base, layout)
-    options = wordpiece_files.with_added_tokens(options, tokens, only_added)
-    if not as_transformers:
-        options = wordpiece_files.without_usual_limit(options)
-    # A folder of google-research/bert's has neither of these files.
-    is_hugging_face = bool(files.rules) or (folder / "config.json").exists()
+    tokens = _tokens_with_added(base, files.added, most, str(folder))
+    # A folder of google-research/bert's has none of these files.
+    names = ("tokenizer_config.json", "tokenizer.json", "config.json")
+    options = dataclasses.replace(
+        options,
+        reads_special_tokens=as_transformers or layout.reads_special_tokens,
+        only_added=tuple(token for token in files.added if token not in base.ids),
+    )
+    options = dataclasses.replace(options, added_tokens=_unusual_tokens(files, options))
+    # Hugging Face writes its limit for every model, and those that were trained by
+    # google-research/bert know words of up to 200 characters.
+    usual = WordPieceOptions(max_word_characters=HUGGING_FACE_LIMIT)
+    if options == usual and not as_transformers:
+        options = DEFAULT_OPTIONS
+    is_hugging_face = any((folder / name).exists() for name in names)
     options = dataclasses.replace(options, keeps_blank_seconds=is_hugging_face)
     options.check(str(folder))
-    return dataclasses.replace(vocab, options=options), lower
+    return Vocab(tokens, options), lower
+
+
+def _unusual_tokens(files: _Statements, options: WordPieceOptions) -> tuple[AddedToken, ...]:
+    """Returns the added tokens of a folder.
+
+    The five special tokens are among them only if there are others, and only if their flags are
+    unusual: see `WordPieceOptions.tokens_to_find`.
+    """
+    special_tokens = options.special_tokens or SPECIAL_TOKENS
+    kept = []
+    for content in files.added:
+        is_special = content in special_tokens
+        # As transformers reads a token whose file states no flags.
+        usual = AddedToken(content, special=is_special, normalized=not is_special)
+        token = files.flags.get(content, usual)
+        if not is_special or token != AddedToken(content):
+            kept.append(token)
+    if all(token.content in special_tokens for token in kept) and not options.reads_special_tokens:
+        return ()
+    return tuple(kept)
 
 
 def _refuse_other_tokenizers(
@@ -174,38 +234,35 @@ def _refuse_other_tokenizers(
             f"{path}: tokenizer_class is {name}; only BERT's WordPiece and RoBERTa's byte BPE are "
             "read."
         )
-    expected: dict[str, tuple[Any, ...]] = {
-        **{key: (token,) for key, token in special_names(layout).items()},
-        "do_basic_tokenize": (True,),
-        "word_tokenizer_type": ("basic",),
-        "subword_tokenizer_type": ("wordpiece",),
-        "wordpieces_prefix": (CONTINUATION_PREFIX,),
+    expected: dict[str, Any] = {
+        **special_names(layout),
+        "do_basic_tokenize": True,
+        "word_tokenizer_type": "basic",
+        "subword_tokenizer_type": "wordpiece",
+        "wordpieces_prefix": CONTINUATION_PREFIX,
     }
     for key, allowed in expected.items():
         # A special token is a text, or a dict with its content and flags.
-        value = values.get(key, allowed[0])
+        value = values.get(key, allowed)
         if isinstance(value, dict):
             value = value.get("content")
-        if value not in allowed:
+        if value != allowed:
             raise ValueError(
                 f"{path}: {key} is {value!r}, but bert_tf's tokenizer, which follows "
-                f"google-research/bert, only supports {allowed[0]!r}."
+                f"google-research/bert, only supports {allowed!r}."
             )
 
 
-def _read_tokenizer_json(
-    path: pathlib.Path, layout: WordPieceOptions, files: _WordPieceFiles
-) -> None:
+def _read_tokenizer_json(path: pathlib.Path, layout: WordPieceOptions, files: _Statements) -> None:
     """Reads a tokenizer.json of WordPiece into the statements of all files."""
     values = read_json(path)
-    model = json_field(values, "model", dict, path) or {}
-    normalizer = json_field(values, "normalizer", dict, path) or {}
+    model = json_field(values, "model", dict, path, default={})
+    normalizer = json_field(values, "normalizer", dict, path, default={})
     if model.get("type", "WordPiece") != "WordPiece" or normalizer.get("type") != "BertNormalizer":
         raise ValueError(
             f"{path}: a {model.get('type')} tokenizer with {normalizer.get('type')}; expected "
             f"WordPiece with BertNormalizer, or byte BPE."
         )
-    lower = json_field(normalizer, "lowercase", bool, path) is not False
     _refuse_other_tokenizers(
         {
             "wordpieces_prefix": model.get("continuing_subword_prefix"),
@@ -215,19 +272,20 @@ def _read_tokenizer_json(
         layout,
     )
     _check_parts(values, normalizer, path, layout)
-    ids = json_field(model, "vocab", dict, path) or {}
+    ids = json_field(model, "vocab", dict, path, default={})
     is_numbered = all(type(index) is int for index in ids.values())
     if not ids or not is_numbered or set(ids.values()) != set(range(len(ids))):
         raise ValueError(f"{path}: the vocabulary's ids are not 0, 1, 2 ...")
-    for token in json_field(values, "added_tokens", list, path) or []:
-        if not isinstance(token, dict) or not isinstance(token.get("content"), str):
-            raise ValueError(f"{path}: {token!r:.200} is not an added token with a content.")
-        _merge_added(files.added, {token["content"]: token.get("id")}, path)
+    for item in json_field(values, "added_tokens", list, path, default=[]):
+        token = read_added_token(item, path)
+        files.add_ids({token.content: item.get("id")}, path)
         # As in transformers, tokenizer_config.json has the last word.
-        files.flags.setdefault(token["content"], wordpiece_files.added_token(token, path))
+        files.flags.setdefault(token.content, token)
     files.vocabs[path.name] = Vocab(tuple(sorted(ids, key=ids.__getitem__)), layout)
-    files.casings[path.name] = lower
-    files.rules[path.name] = wordpiece_files.rules_in_tokenizer_json(normalizer, model, path)
+    files.casings[path.name] = json_field(normalizer, "lowercase", bool, path, default=True)
+    files.add_rules(normalizer, "handle_chinese_chars", path)
+    limit = json_field(model, "max_input_chars_per_word", int, path, nullable=True, least=1)
+    files.limit = limit or HUGGING_FACE_LIMIT
 
 
 def _check_parts(
@@ -239,73 +297,30 @@ def _check_parts(
     """Raises ValueError for parts of a tokenizer.json that BERT's WordPiece does not have."""
     if json_field(normalizer, "clean_text", bool, path) is False:
         raise ValueError(f"{path}: clean_text is false, expected true, which bert_tf always does.")
-    kinds = {"pre_tokenizer": "pretokenizers", "post_processor": "processors"}
-    expected = {
-        "pre_tokenizer": ("BertPreTokenizer",),
-        "post_processor": ("TemplateProcessing", "BertProcessing", "RobertaProcessing"),
-    }
-    for part, inner in kinds.items():
+    processors = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
+    for part, inner, kinds in (
+        ("pre_tokenizer", "pretokenizers", ("BertPreTokenizer",)),
+        ("post_processor", "processors", processors),
+    ):
         if part not in values:
             continue
         value = json_field(values, part, dict, path)
         steps = value.get(inner) if value.get("type") == "Sequence" else [value]
         is_known = isinstance(steps, list) and len(steps) == 1 and isinstance(steps[0], dict)
-        if not is_known or steps[0].get("type") not in expected[part]:
+        if not is_known or steps[0].get("type") not in kinds:
             raise ValueError(
-                f"{path}: {part} is {json.dumps(value)[:200]}, expected "
-                f"{' or '.join(expected[part])}."
+                f"{path}: {part} is {json.dumps(value)[:200]}, expected {' or '.join(kinds)}."
             )
     check_post_processor(values.get("post_processor") or {}, layout, path)
 
 
-def _added_in_config(
-    values: dict[str, Any], path: pathlib.Path
-) -> tuple[dict[str, Any], dict[str, AddedToken]]:
-    """Returns the ids and flags of the added tokens in a tokenizer_config.json."""
-    added = {}
-    flags = {}
-    for index, token in (json_field(values, "added_tokens_decoder", dict, path) or {}).items():
-        content = token.get("content") if isinstance(token, dict) else None
-        if not isinstance(content, str):
-            raise ValueError(
-                f"{path}: added_tokens_decoder has {token!r:.200} for {index}, expected a token "
-                "with a content."
-            )
-        # `_merge_added` refuses an index that is no number.
-        added[content] = int(index) if index.isdecimal() else index
-        flags[content] = wordpiece_files.added_token(token, path)
-    return added, flags
+def _tokens_with_added(
+    vocab: Vocab, added: dict[str, int], num_rows: int, source: str
+) -> tuple[str, ...]:
+    """Returns the tokens with Hugging Face's added ones, whose rows follow the vocabulary's.
 
-
-def _merge_added(known: dict[str, int], found: dict[str, Any], path: pathlib.Path) -> None:
-    """Adds added tokens to those that other files have.
-
-    Raises:
-      ValueError: if an id is no number from 0 on, or a token has two ids.
-    """
-    for token, index in found.items():
-        if type(index) is not int or index < 0:
-            raise ValueError(
-                f"{path}: the added token {token!r} has the id {index!r}, expected a number from 0 "
-                "on."
-            )
-        if known.setdefault(token, index) != index:
-            raise ValueError(
-                f"{path}: the added token {token!r} has the id {index}, and {known[token]} "
-                "elsewhere; expected one."
-            )
-
-
-def _with_added(vocab: Vocab, added: dict[str, int], num_rows: int, source: str) -> Vocab:
-    """Appends Hugging Face's added tokens, whose rows follow the vocabulary's.
-
-    Args:
-      vocab: without them.
-      added: their ids; those of the vocabulary's special tokens may be among them.
-      num_rows: rows of the word table.
-
-    Returns:
-      The vocabulary, in which ids between the added ones are named by their row.
+    Ids between the added ones are named by their row. The vocabulary's special tokens may be among
+    the added ones; the word table has `num_rows`.
 
     Raises:
       ValueError: if two tokens have one id, or an id is beyond the table.
@@ -317,7 +332,7 @@ def _with_added(vocab: Vocab, added: dict[str, int], num_rows: int, source: str)
                 f"{source}: the added token {token!r} has the id {index}, but there are "
                 f"{num_rows} rows; resize the table, or remove the token."
             )
-        tokens += (f"[row{row}]" for row in range(len(tokens), index))
+        tokens += map(row_name, range(len(tokens), index))
         if index == len(tokens):
             tokens.append(token)
         if tokens[index] != token or vocab.ids.get(token, index) != index:
@@ -325,10 +340,4 @@ def _with_added(vocab: Vocab, added: dict[str, int], num_rows: int, source: str)
                 f"{source}: the added token {token!r} has the id {index}, but {tokens[index]!r} "
                 "also has it; expected one id each."
             )
-    only_added = tuple(token for token in added if token not in vocab.ids)
-    named = dataclasses.replace(
-        vocab.options,
-        added_tokens=tuple(map(AddedToken, only_added)),
-        only_added=only_added,
-    )
-    return Vocab(tuple(tokens), named)
+    return tuple(tokens)

@@ -5,10 +5,11 @@ it. A flag with the field's name is defined as well, because run.flags contains 
 This module has no flags, only the translation of their texts; see `combined_flags`.
 """
 
+import functools
 import math
 import re
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from bert_tf.config.architectures import ARCHITECTURES
 
@@ -94,17 +95,10 @@ def read_train_for(text: str) -> Values:
     return {"train_minutes": total, "num_train_steps": None}
 
 
-def read_warmup(text: str) -> Values:
-    """Reads --warmup: `1000` steps, or `0.1` of the run."""
-    return _read_part(text, "num_warmup_steps", "warmup_proportion")
-
-
-def read_cooldown(text: str) -> Values:
-    """Reads --cooldown: `1000` steps, or `0.1` of the run."""
-    return _read_part(text, "num_cooldown_steps", "cooldown_proportion")
-
-
-def _read_part(text: str, steps: str, proportion: str) -> Values:
+def read_part(text: str, part: str) -> Values:
+    """Reads --warmup or --cooldown: `1000` steps, or `0.1` of the run."""
+    steps = f"num_{part}_steps"
+    proportion = f"{part}_proportion"
     if text.isdecimal():
         # Without steps, a run that is measured in minutes has no such part either.
         return {steps: text, proportion: None if int(text) else 0.0}
@@ -114,22 +108,18 @@ def _read_part(text: str, steps: str, proportion: str) -> Values:
     return {proportion: share, steps: None}
 
 
-def read_pairs(text: str) -> Values:
-    """Reads --pairs: `next`, `order` or `none`."""
-    if text == "next":
-        return {"use_next_sentence": None, "sentence_order": None}
-    if text == "order":
-        return {"use_next_sentence": None, "sentence_order": True}
-    if text == "none":
-        return {"use_next_sentence": False, "sentence_order": None}
-    raise ValueError("expected next, order or none")
+PAIRS: dict[str, Values] = {
+    "next": {"use_next_sentence": None, "sentence_order": None},
+    "order": {"use_next_sentence": None, "sentence_order": True},
+    "none": {"use_next_sentence": False, "sentence_order": None},
+}
 
 
-def read_architecture(text: str) -> Values:
-    """Reads --architecture, one of `ARCHITECTURES`."""
-    if text not in ARCHITECTURES:
-        raise ValueError(f"expected one of {', '.join(ARCHITECTURES)}")
-    return dict(ARCHITECTURES[text])
+def read_choice(text: str, choices: Mapping[str, Mapping[str, Any]]) -> Values:
+    """Reads --pairs or --architecture: the name of some values."""
+    if text not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}")
+    return dict(choices[text])
 
 
 def read_options(text: str) -> Values:
@@ -178,7 +168,7 @@ COMBINED = {
     "pairs": CombinedFlag(
         "Second segment of an example: next: the next or a random one (BERT); order: the next, in "
         "order or swapped (ALBERT); none: full sentences, MLM only (RoBERTa).",
-        read_pairs,
+        functools.partial(read_choice, choices=PAIRS),
         "next",
     ),
     "train_for": CombinedFlag(
@@ -190,18 +180,18 @@ COMBINED = {
     "warmup": CombinedFlag(
         "Steps (1000), or share of the run (0.1), in which the learning rate rises; if not given, "
         "10,000 steps, or a tenth of a run of minutes.",
-        read_warmup,
+        functools.partial(read_part, part="warmup"),
     ),
     "cooldown": CombinedFlag(
         "Steps (1000), or share of the run (0.1), at the end of a trapezoid in which the learning "
         "rate falls.",
-        read_cooldown,
+        functools.partial(read_part, part="cooldown"),
         "0",
     ),
     "architecture": CombinedFlag(
         "Structure of a published encoder, which --model_options and --bert_config_file change: "
         f"{', '.join(ARCHITECTURES)}.",
-        read_architecture,
+        functools.partial(read_choice, choices=ARCHITECTURES),
         "bert",
         is_preset=True,
     ),

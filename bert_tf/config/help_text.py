@@ -33,7 +33,6 @@ TITLES = {
     "OptimizerConfig": "Optimizer",
     "TrainingConfig": "Training",
     "FineTuningConfig": "Fine-tuning",
-    "DistillationConfig": "Distillation",
 }
 OWN = "This program"
 

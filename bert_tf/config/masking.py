@@ -1,6 +1,7 @@
 """Configuration of the choice of predicted tokens."""
 
 import dataclasses
+import functools
 from typing import Self
 
 from bert_tf.config.fields import Config, option, share
@@ -10,6 +11,8 @@ from bert_tf.config.rules import Rule, check_rules
 MASKINGS = ("dynamic", "static", "tf_text")
 # The others have one share, single tokens or whole words, and 80 % [MASK] and 10 % random tokens.
 DYNAMIC = ("masking", "dynamic")
+dynamic = functools.partial(option, needs=DYNAMIC)
+dynamic_share = functools.partial(share, needs=DYNAMIC)
 RULES = (
     # Rounding may take a sum of shares slightly above 1.
     Rule(
@@ -44,37 +47,33 @@ class MaskingConfig(Config):
         choices=MASKINGS,
     )
     masked_lm_prob: float = share(0.15, "Share of tokens to predict.")
-    masked_lm_prob_to: float = share(
+    masked_lm_prob_to: float = dynamic_share(
         0.0,
         "Draw the share of each example between masked_lm_prob and this value; 0: fixed share.",
-        needs=DYNAMIC,
         within="masked_lm_prob",
     )
-    masked_lm_prob_end: float = share(
+    masked_lm_prob_end: float = dynamic_share(
         0.0,
         "Change the share linearly from masked_lm_prob at the first step to this at the last step; "
         "evaluations keep masked_lm_prob. 0: no change.",
-        needs=DYNAMIC,
         conflicts=("masked_lm_prob_to",),
         within="masked_lm_prob",
     )
-    span_length: float = option(
+    span_length: float = dynamic(
         0.0,
         "Mask spans of whole words that end at each word with probability 1 / span_length, at the "
         "latest after ten. The mean is therefore lower: 4.46 words for 5, and 3.77 for 4. SpanBERT "
         "uses 5 but draws again instead of cutting at ten words, which gives a mean of 3.80. 0: no "
         "spans.",
         lower=0.0,
-        needs=DYNAMIC,
         within="mask_unit",
     )
-    ngram_length: int = option(
+    ngram_length: int = dynamic(
         0,
         "Mask spans of 1 to ngram_length whole words, n words with a probability proportional to "
         "1 / n; ALBERT uses 3. 0: no spans.",
         lower=0,
         upper=20,
-        needs=DYNAMIC,
         conflicts=("span_length",),
         within="mask_unit",
     )
@@ -87,11 +86,10 @@ class MaskingConfig(Config):
     max_predictions_per_seq: int = option(
         20, "Maximum number of predictions per sequence.", lower=1
     )
-    causal_share: float = share(
+    causal_share: float = dynamic_share(
         0.0,
         "Share of the examples in which the next token is predicted from those before it, instead "
         "of masked tokens; GPT-BERT uses 1/16.",
-        needs=DYNAMIC,
         within="masking_options",
     )
     rank_special_tokens: bool = option(
@@ -101,17 +99,15 @@ class MaskingConfig(Config):
         within="masking_options",
     )
     do_whole_word_mask: bool = option(False, "Select whole words instead of single tokens.")
-    masked_share: float = share(
+    masked_share: float = dynamic_share(
         0.8,
         "Share of the selected tokens that is replaced by [MASK]. With objective=replaced_tokens, "
         "if neither share is given, 0.85 and no random tokens.",
-        needs=DYNAMIC,
         within="masking_options",
     )
-    random_share: float = share(
+    random_share: float = dynamic_share(
         0.1,
         "Share of the selected tokens that is replaced by a random token; the rest is unchanged.",
-        needs=DYNAMIC,
         within="masking_options",
     )
 

@@ -37,6 +37,9 @@ UNLIMITED = 1 << 31
 
 # Fields that an architecture fixes; see `architectures`.
 structural = functools.partial(option, within="model_options")
+of_transformer_xl = functools.partial(
+    structural, lower=0, needs=("position_type", "transformer_xl")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,24 +127,18 @@ class ModelConfig(Config):
         "position and the key's content.",
         choices=("p2c,c2p", "c2p,p2c", "p2c", "c2p"),
     )
-    clamp_distance: int = structural(
+    clamp_distance: int = of_transformer_xl(
         0,
         "Distance from which on the sines of transformer_xl are the same; 0: no such distance.",
-        lower=0,
-        needs=("position_type", "transformer_xl"),
     )
-    memory_length: int = structural(
+    memory_length: int = of_transformer_xl(
         0,
         "Tokens of earlier segments that memories hold (XLNet's mem_len); 0: all of them.",
-        lower=0,
-        needs=("position_type", "transformer_xl"),
     )
-    memory_reuse: int = structural(
+    memory_reuse: int = of_transformer_xl(
         0,
         "Tokens of a segment, from its start, that are added to the memories (XLNet's reuse_len); "
         "0: all.",
-        lower=0,
-        needs=("position_type", "transformer_xl"),
     )
     rotary_theta: float = structural(10000.0, "Base of the rotations' wavelengths.", lower=1.0)
     local_rotary_theta: float = structural(

@@ -1,6 +1,7 @@
 """Configuration of the objective of pre-training."""
 
 import dataclasses
+import functools
 
 from bert_tf.config.distillation import TeacherConfig
 from bert_tf.config.fields import option
@@ -16,6 +17,11 @@ OBJECTIVE_NAMES = (
 # target has besides those of the text.
 ORDERED_OBJECTIVES = {"permuted_lm": 1, "masked_permuted_lm": 2}
 EMBEDDING_SHARINGS = ("full", "gradient_disentangled")
+# Fields of ELECTRA's objective, and of learning from a teacher.
+of_electra = functools.partial(
+    option, needs=("objective", "replaced_tokens"), within="objective_options"
+)
+of_teacher = functools.partial(option, within="teacher_options")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,73 +37,59 @@ class ObjectiveConfig(TeacherConfig):
         "detects the replaced tokens.",
         choices=OBJECTIVE_NAMES,
     )
-    generator_hidden_size: float = option(
+    generator_hidden_size: float = of_electra(
         0.25,
         "Width of the generator as a fraction of the encoder's width, at most 1.",
         lower=0.01,
-        needs=("objective", "replaced_tokens"),
-        within="objective_options",
     )
-    generator_layers: float = option(
+    generator_layers: float = of_electra(
         1.0,
         "Layers of the generator as a fraction of the encoder's layers.",
         lower=0.01,
         upper=1.0,
-        needs=("objective", "replaced_tokens"),
-        within="objective_options",
     )
-    discriminator_weight: float = option(
+    discriminator_weight: float = of_electra(
         50.0,
         "Weight of the replaced-token loss relative to the generator's loss.",
         lower=0.0,
-        needs=("objective", "replaced_tokens"),
-        within="objective_options",
     )
-    embedding_sharing: str = option(
+    embedding_sharing: str = of_electra(
         "full",
         "full: generator and discriminator share the embeddings; gradient_disentangled: the "
         "discriminator adds a learned difference to the generator's tables, which learn from the "
         "generator's loss alone (DeBERTaV3).",
         choices=EMBEDDING_SHARINGS,
-        needs=("objective", "replaced_tokens"),
-        within="objective_options",
     )
-    electra_reference_sampling: bool = option(
+    electra_reference_sampling: bool = of_electra(
         False,
         "Draw positions with replacement, as google-research/electra does: a token may be drawn "
         "twice, and if its replacements differ, the input is the mean of their ids.",
-        needs=("objective", "replaced_tokens"),
-        within="objective_options",
     )
-    hidden_weight: float = option(
+    hidden_weight: float = of_teacher(
         0.0,
         "With a teacher as wide as the student: weight of 1 - cosine of both models' last hidden "
         "states (DistilBERT).",
         lower=0.0,
         needs=("teacher",),
-        within="teacher_options",
     )
-    relation_weight: float = option(
+    relation_weight: float = of_teacher(
         0.0,
         "Weight of the loss to the teacher's attention relations (MiniLMv2); widths may differ.",
         lower=0.0,
         needs=("teacher",),
-        within="teacher_options",
     )
-    relation_heads: int = option(
+    relation_heads: int = of_teacher(
         0,
         "Relation heads that queries, keys and values are split into; 0: heads of 16 numbers in "
         "the teacher.",
         lower=0,
         needs=("relation_weight",),
-        within="teacher_options",
     )
-    teacher_layer: int = option(
+    teacher_layer: int = of_teacher(
         0,
         "Layer of the teacher whose relations are learned, counted from 1; 0: the last layer.",
         lower=0,
         needs=("relation_weight",),
-        within="teacher_options",
     )
 
     def check(self) -> None:

@@ -1,11 +1,15 @@
 """Configuration of the optimizer and of the learning-rate schedule."""
 
 import dataclasses
+import functools
 
 from bert_tf.config.fields import Config, option, share
 
 OPTIMIZERS = ("adam_weight_decay", "adamw", "lamb", "muon")
 SCHEDULES = ("linear", "polynomial", "cosine", "trapezoid")
+# Fields that --optimizer_options sets.
+detail = functools.partial(option, within="optimizer_options")
+detail_share = functools.partial(share, within="optimizer_options")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,19 +56,17 @@ class OptimizerConfig(Config):
         "MLPerf's); cosine; trapezoid: constant, then linear decay over num_cooldown_steps.",
         choices=SCHEDULES,
     )
-    end_learning_rate: float = option(
+    end_learning_rate: float = detail(
         0.0,
         "Rate at the end of a polynomial, cosine or trapezoid schedule.",
         lower=0.0,
         needs=("learning_rate_schedule", "polynomial", "cosine", "trapezoid"),
-        within="optimizer_options",
     )
-    decay_power: float = option(
+    decay_power: float = detail(
         1.0,
         "Power of the polynomial schedule.",
         lower=0.0,
         needs=("learning_rate_schedule", "polynomial"),
-        within="optimizer_options",
     )
     num_cooldown_steps: int = option(
         0,
@@ -76,29 +78,25 @@ class OptimizerConfig(Config):
     weight_decay_rate: float = option(
         0.01, "Weight decay; LayerNorm and biases are never decayed.", lower=0.0
     )
-    adam_beta_1: float = share(
+    adam_beta_1: float = detail_share(
         0.9,
         "Decay of the first moment.",
-        within="optimizer_options",
     )
-    adam_beta_2: float = share(
+    adam_beta_2: float = detail_share(
         0.999,
         "Decay of the second moment.",
-        within="optimizer_options",
     )
-    adam_epsilon: float = option(
+    adam_epsilon: float = detail(
         1e-6,
         "Added to the square root of the second moment.",
         lower=0.0,
-        within="optimizer_options",
     )
     clip_norm: float = option(1.0, "Largest global gradient norm; 0: no clipping.", lower=0.0)
-    clip_where: str = option(
+    clip_where: str = detail(
         "after",
         "Clip after the sum over replicas, or each replica's gradient before it (Google's TPU "
         "code, MLPerf).",
         choices=("after", "before"),
-        within="optimizer_options",
     )
     ema_decay: float = share(
         0.0,
@@ -109,12 +107,11 @@ class OptimizerConfig(Config):
     layerwise_lr_decay: float = share(
         1.0, "Factor by which the learning rate falls from each layer to the one below."
     )
-    electra_layer_rates: bool = option(
+    electra_layer_rates: bool = detail(
         False,
         "With layerwise_lr_decay: the exponents of google-research/electra, which start at 2 for "
         "the top layer instead of 1.",
         needs=("layerwise_lr_decay",),
-        within="optimizer_options",
     )
 
     def check(self) -> None:

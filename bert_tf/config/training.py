@@ -1,12 +1,15 @@
 """Configuration of the training loop."""
 
 import dataclasses
+import functools
 
 from bert_tf.config.fields import Config, changeable, option
 
 BAD_LOSS_POLICIES = ("stop", "skip", "rewind")
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
+# Fields that --training_options sets.
+detail = functools.partial(changeable, within="training_options")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,18 +90,16 @@ class TrainingConfig(Config):
         "update; rewind to the last checkpoint and skip the batches that led to the jump.",
         choices=BAD_LOSS_POLICIES,
     )
-    spike_sigmas: float = changeable(
+    spike_sigmas: float = detail(
         0.0,
         "A loss jumps if it is this many standard deviations above the mean of the last 100 steps; "
         "0: never.",
         lower=0.0,
-        within="training_options",
     )
-    max_bad_losses: int = changeable(
+    max_bad_losses: int = detail(
         10,
         "The run stops after this many rewinds, or skipped steps in a row.",
         lower=1,
-        within="training_options",
     )
     distribution: str = changeable(
         "one_device",
@@ -106,11 +107,10 @@ class TrainingConfig(Config):
         "tpu.",
         choices=STRATEGIES,
     )
-    num_devices: int = changeable(
+    num_devices: int = detail(
         0,
         "Devices used by `mirrored`; 0: all.",
         lower=0,
-        within="training_options",
     )
     precision: str = option(
         "float32",
@@ -145,9 +145,8 @@ class TrainingConfig(Config):
     tpu_name: str = changeable("", "Name or address of the TPU; empty: the local TPU.")
     tpu_zone: str = changeable("", "Zone of the TPU.")
     gcp_project: str = changeable("", "Project of the TPU.")
-    peak_flops: float = changeable(
+    peak_flops: float = detail(
         0.0,
         "Peak FLOP/s of one device, to log the share of it; 0: known or measured.",
         lower=0.0,
-        within="training_options",
     )

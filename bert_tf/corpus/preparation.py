@@ -10,6 +10,7 @@ files, as a file gets its name when it is complete.
 
 import dataclasses
 import hashlib
+import itertools
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -35,11 +36,11 @@ from bert_tf.corpus.tfrecords import list_record_files
 from bert_tf.corpus.token_store import TokenStore, tokenize_corpus
 from bert_tf.system.files import exclusive
 from bert_tf.system.processes import count_workers
-from bert_tf.text.bpe_training import train_bpe_vocab_on_parts
+from bert_tf.text.bpe_training import train_bpe_vocab
 from bert_tf.text.tokenization import AnyVocab, read_vocab
-from bert_tf.text.unigram_training import train_unigram_vocab_on_parts
-from bert_tf.text.vocab import BYTE_BPE, SENTENCEPIECE_BPE, UNIGRAM, WORDPIECE, Vocab
-from bert_tf.text.vocab_training import train_vocab_on_parts
+from bert_tf.text.unigram_training import train_unigram_vocab
+from bert_tf.text.vocab import SENTENCEPIECE_BPE, UNIGRAM, WORDPIECE, Vocab
+from bert_tf.text.vocab_training import count_words_of_parts, train_vocab
 
 TOKENS_PER_SHARD = 1 << 19
 MAX_SHARDS = 256  # readers keep all files open
@@ -275,13 +276,14 @@ def train_vocabulary(
             f"--tokenizer={SENTENCEPIECE_BPE} is read from folders, but not trained; train unigram "
             "or byte_bpe, or give --vocab_file."
         )
-    if tokenizer == UNIGRAM:
-        return train_unigram_vocab_on_parts(parts, read_documents, vocab_size)
-    if tokenizer == BYTE_BPE:
-        return train_bpe_vocab_on_parts(parts, read_documents, vocab_size)
-    return Vocab(
-        tuple(train_vocab_on_parts(parts, read_documents, vocab_size, do_lower_case, num_workers))
-    )
+    if tokenizer == WORDPIECE:
+        words = count_words_of_parts(parts, read_documents, do_lower_case, num_workers)
+        logging.info("%d distinct words among %d; learning.", len(words), words.total())
+        return Vocab(tuple(train_vocab(words, vocab_size)))
+    documents = itertools.chain.from_iterable(map(read_documents, parts))
+    sentences = itertools.chain.from_iterable(documents)
+    train = train_unigram_vocab if tokenizer == UNIGRAM else train_bpe_vocab
+    return train(sentences, vocab_size)
 
 
 def _tokens(

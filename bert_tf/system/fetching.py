@@ -1,12 +1,16 @@
-"""Lets downloads end soon after a signal."""
+"""Lets downloads end soon after a signal, and log damaged headers of a server as one line."""
 
 import contextlib
+import logging
 import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 
+from bert_tf.system.printable import escaped
+
+MOST_CHARACTERS = 300  # of a line about headers
 SECONDS_TO_END = 3.0
 _STOPS = {
     signal.SIGTERM: os.EX_TEMPFAIL,
@@ -48,3 +52,18 @@ def _end_after_signal(receiver: socket.socket) -> None:
             if status is not None:
                 threading.Event().wait(SECONDS_TO_END)
                 os._exit(status)
+
+
+def log_headers_briefly() -> None:
+    """Shortens urllib3's warnings about headers to one line, without the parser's traceback."""
+    # The same filter is added once only.
+    logging.getLogger("urllib3.connection").addFilter(_shorten)
+
+
+def _shorten(record: logging.LogRecord) -> bool:
+    if record.exc_info:
+        record.msg = escaped(record.getMessage())[:MOST_CHARACTERS]
+        record.args = ()
+        record.exc_info = None
+        record.exc_text = None
+    return True

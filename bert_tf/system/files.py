@@ -187,13 +187,9 @@ def read_optional_json(path: str | os.PathLike) -> dict[str, Any]:
 
 def read_json_data(path: str | os.PathLike) -> dict[str, Any]:
     """Reads a JSON object of at most `MAX_DATA_BYTES` and any number of values; see `read_json`."""
-    content = bounded_files.read_bytes(path, MAX_DATA_BYTES)
-    check_text(content[:HEAD_BYTES], path)
+    text = _decoded(bounded_files.read_bytes(path, MAX_DATA_BYTES), path)
     try:
-        values = json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        where = f"{path}, line {1 + content.count(NEWLINE, 0, error.start)}"
-        raise not_utf8(where, path, error) from None
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}.") from None
     return as_object(values, path)
@@ -226,23 +222,25 @@ def json_field(
     path: str | os.PathLike,
     *,
     nullable: bool = False,
+    least: int | None = None,
+    default: Any = None,
 ) -> Any:
-    """Returns a field of a JSON object; None if it is missing, or null and `nullable`.
+    """Returns a field of a JSON object; `default` if it is missing, or null and `nullable`.
 
     The programs that write these files often distinguish null from a missing field, so null is an
-    error by default. A boolean is not an int.
+    error by default. A boolean is not an int. `least` is the smallest number that is allowed.
 
     Raises:
-      ValueError: naming the file `path`, if the field has another type than `kind`.
+      ValueError: naming the file `path`, if the field has another type than `kind`, or is smaller.
     """
-    if key not in values:
-        return None
-    value = values[key]
-    if value is None and nullable:
-        return None
+    value = values.get(key)
+    if value is None and (nullable or key not in values):
+        return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         shown = "null" if value is None else f"{value!r:.200}"
         raise ValueError(f"{path}: {key} is {shown}, expected {kind.__name__}.")
+    if least is not None and value < least:
+        raise ValueError(f"{path}: {key} is {value}, expected at least {least}.")
     return value
 
 
@@ -260,14 +258,18 @@ def read_lines(path: str | os.PathLike, *, is_bounded: bool = False) -> list[str
         bounded_files.check_lines(content, path)
     else:
         content = pathlib.Path(path).expanduser().read_bytes()
+    # `splitlines` also splits at other characters, such as U+2028.
+    return _decoded(content, path).removesuffix("\n").split("\n")
+
+
+def _decoded(content: bytes, path: str | os.PathLike) -> str:
+    """Decodes the content of a file; ValueError if it is not UTF-8 text."""
     check_text(content[:HEAD_BYTES], path)
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         where = f"{path}, line {1 + content.count(NEWLINE, 0, error.start)}"
         raise not_utf8(where, path, error) from None
-    # `splitlines` also splits at other characters, such as U+2028.
-    return text.removesuffix("\n").split("\n")
 
 
 def not_utf8(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
+from bert_tf.system.files import json_field
 from bert_tf.text.byte_level import SPACES, replace_surrogates
 
 
@@ -40,6 +41,44 @@ class AddedToken:
         if not self.single_word:
             del fields["single_word"]
         return fields
+
+
+_FLAGS = ("special", "lstrip", "rstrip", "normalized", "single_word")
+
+
+def read_added_token(values: object, path: str | os.PathLike) -> AddedToken:
+    """Returns an added token of a tokenizer.json or tokenizer_config.json.
+
+    Flags that are missing are those of Hugging Face's tokenizers.
+
+    Raises:
+      ValueError: if it has no content, or a flag is not true or false.
+    """
+    if not isinstance(values, dict) or not isinstance(values.get("content"), str):
+        raise ValueError(f"{path}: {values!r:.200} is not an added token with a content.")
+    flags = {name: json_field(values, name, bool, path, default=False) for name in _FLAGS}
+    if not values["content"]:
+        raise ValueError(f"{path}: an added token is empty; expected a text.")
+    if "normalized" not in values:
+        flags["normalized"] = not flags["special"]
+    return AddedToken(values["content"], **flags)
+
+
+def read_decoder(settings: dict[str, Any], path: str | os.PathLike) -> dict[int, AddedToken]:
+    """Returns the added tokens of a tokenizer_config.json by their ids.
+
+    Raises:
+      ValueError: if an id is no number, or a value is no added token.
+    """
+    tokens = {}
+    decoder = json_field(settings, "added_tokens_decoder", dict, path, default={})
+    for key, values in decoder.items():
+        if not key.isdecimal() or len(key) >= 10:
+            raise ValueError(
+                f"{path}: added_tokens_decoder has {values!r:.100} for {key!r:.20}, expected an id."
+            )
+        tokens[int(key)] = read_added_token(values, path)
+    return tokens
 
 
 class Part(NamedTuple):

@@ -3,19 +3,16 @@
 A text is read as if it started with a space, so that its first word has the same tokens as in the
 middle of a text. Special tokens have the ids of RoBERTa: <s> <pad> </s> <unk> are the first four,
 <mask> is the last. Two texts are packed like RoBERTa's, `<s> A </s></s> B </s>` with type 0
-throughout, unless other numbers are given; tokenizer.json has the numbers.
+throughout.
 """
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable
 
 from absl import logging
 
 from bert_tf.text.bpe_vocab import AddedToken, BpeVocab
-
-Part = TypeVar("Part")
 
 FIRST_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 LAST_TOKEN = "<mask>"
@@ -25,34 +22,10 @@ MIN_VOCAB_SIZE = len(FIRST_TOKENS) + 256 + 1
 MIN_FREQUENCY = 2
 
 
-def train_bpe_vocab_on_parts(
-    parts: Sequence[Part],
-    read_documents: Callable[[Part], Iterable[list[str]]],
-    vocab_size: int,
-    num_separators: int = 2,
-    second_type: int = 0,
-) -> BpeVocab:
-    """Trains a vocabulary on a corpus; see `train_bpe_vocab`.
-
-    Args:
-      read_documents: yields the documents of a part, each a list of sentences.
-      vocab_size, num_separators, second_type: as `train_bpe_vocab`.
-    """
-    documents = itertools.chain.from_iterable(map(read_documents, parts))
-    sentences = itertools.chain.from_iterable(documents)
-    return train_bpe_vocab(sentences, vocab_size, num_separators, second_type)
-
-
-def train_bpe_vocab(
-    texts: Iterable[str], vocab_size: int, num_separators: int = 2, second_type: int = 0
-) -> BpeVocab:
+def train_bpe_vocab(texts: Iterable[str], vocab_size: int) -> BpeVocab:
     """Learns a vocabulary by merging the most frequent pair of tokens repeatedly.
 
     Counting uses all cores; the result does not depend on their number.
-
-    Args:
-      num_separators: the number of </s> between two texts.
-      second_type: type id of the second text; above 0 only for models with several types.
 
     Returns:
       Exactly `vocab_size` tokens. If the corpus is too small for that many, [unused] tokens are
@@ -104,6 +77,4 @@ def train_bpe_vocab(
             for token in special
         ),
         add_prefix_space=True,
-        num_separators=num_separators,
-        second_type=second_type,
     )

@@ -11,8 +11,7 @@ import os
 import pathlib
 from typing import Any, ClassVar, Literal
 
-from bert_tf.system import bounded_files
-from bert_tf.system.files import json_field, read_json, read_optional_json
+from bert_tf.system.files import json_field, read_json, read_lines, read_optional_json
 from bert_tf.text.added_tokens import AddedToken
 from bert_tf.text.byte_level import BYTE_CHARACTERS, BYTE_OF_CHARACTER, SPACE_MARK
 from bert_tf.text.tokenizer_json import (
@@ -163,11 +162,9 @@ def _from_vocab_and_merges(path: pathlib.Path, ids: dict[str, int]) -> BpeVocab:
             f"{merges_path}: not found; byte-level BPE needs it in the folder of {path.name} (or a "
             f"{TOKENIZER_FILE}, which has both)."
         )
-    merges_bytes = bounded_files.read_bytes(merges_path)
-    bounded_files.check_lines(merges_bytes, merges_path)
-    lines = merges_bytes.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     merges = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(merges_path, is_bounded=True), start=1):
+        line = line.removesuffix("\r")
         # The first line of GPT-2's file; merges may also begin with #.
         if line and not line.startswith("#version"):
             merges.append(read_merge(f"{merges_path}, line {number}", line))

@@ -190,10 +190,7 @@ def _child_bases(positions: np.ndarray, units: np.ndarray) -> np.ndarray:
 
 
 def _replacement(replacements: bytes, start: int) -> str:
-    end = replacements.find(b"\0", start)
-    if start >= len(replacements) or end < 0:
-        raise ValueError("a rule of a charsmap has no replacement.")
-    return _decode(replacements[start:end])
+    return _decode(replacements[start : replacements.index(b"\0", start)])
 
 
 def _decode(value: bytes) -> str:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.system import bounded_files
-from bert_tf.text.added_tokens import AddedToken
+from bert_tf.text.added_tokens import AddedToken, read_decoder
 from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
 from bert_tf.text.vocab import ROLES
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 MODEL_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
+CONFIG = "tokenizer_config.json"
 # Values of the protobuf's enumerations: the type of the unknown token, and of a Unigram model.
 _UNKNOWN = 2
 _UNIGRAM = 1
@@ -191,39 +192,11 @@ def _tokens_after(layout: _Layout, scored: list[str], settings: dict[str, Any]) 
     """Returns the tokens of the rows after the scored ones: those of the class, then added."""
     tokens = [token for token in layout.added if token not in scored]
     known = {*scored, *tokens}
-    for index, token in sorted(_decoder_tokens(settings).items()):
+    for index, token in sorted(read_decoder(settings, CONFIG).items()):
         # Rows have no gaps: a token counts only if its id is the next row.
         if index == len(scored) + len(tokens) and token.content not in known:
             tokens.append(token.content)
             known.add(token.content)
-    return tokens
-
-
-def _decoder_tokens(settings: dict[str, Any]) -> dict[int, AddedToken]:
-    """Returns the added tokens of tokenizer_config.json by their ids.
-
-    Raises:
-      ValueError: if an id is no number, or a token has no content or a flag of another type.
-    """
-    decoder = settings.get("added_tokens_decoder")
-    if decoder is None:
-        return {}
-    if not isinstance(decoder, dict):
-        raise ValueError(f"added_tokens_decoder is {decoder!r:.100}, expected an object.")
-    names = [field.name for field in dataclasses.fields(AddedToken)]
-    tokens = {}
-    for key, values in decoder.items():
-        fields = values if isinstance(values, dict) else {}
-        fields = {name: fields[name] for name in names if name in fields}
-        content = fields.pop("content", None)
-        has_content = isinstance(content, str) and content
-        has_id = key.isdecimal() and len(key) < 10
-        if not has_id or not has_content or not all(type(f) is bool for f in fields.values()):
-            raise ValueError(
-                f"added_tokens_decoder has {values!r:.100} for {key!r:.20}; expected an id with a "
-                "token: its content, and flags that are true or false."
-            )
-        tokens[int(key)] = AddedToken(content, **fields)
     return tokens
 
 
@@ -235,7 +208,7 @@ def _added_tokens(
     layout: _Layout, tokens: tuple[str, ...], settings: dict[str, Any]
 ) -> tuple[AddedToken, ...]:
     """Returns the added tokens of tokenizer_config.json, else the special tokens."""
-    stated = _decoder_tokens(settings)
+    stated = read_decoder(settings, CONFIG)
     if stated:
         return tuple(token for token in stated.values() if token.content in tokens)
     added = []

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from bert_tf.system.files import atomic_write, json_field, read_optional_json
-from bert_tf.text.added_tokens import AddedToken
+from bert_tf.system.files import atomic_write, read_optional_json
+from bert_tf.text.added_tokens import AddedToken, read_added_token
 from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.vocab import BaseVocab
 
@@ -179,12 +179,10 @@ def read_added_tokens(
     """Returns the added tokens of a tokenizer.json with their ids, by content."""
     added = {}
     for token in content.get("added_tokens") or ():
-        for flag in ("single_word", "special", "lstrip", "rstrip", "normalized"):
-            json_field(token, flag, bool, path)
-        if token.get("single_word"):
+        made = read_added_token(token, path)
+        if made.single_word:
             raise unsupported(path, "added token", token, "tokens with single_word false")
-        fields = {field.name: token[field.name] for field in dataclasses.fields(AddedToken)}
-        added[token["content"]] = (AddedToken(**fields), token["id"])
+        added[made.content] = (made, token["id"])
     return added
 
 

@@ -8,15 +8,12 @@ B </s>` with type 0 throughout.
 import dataclasses
 import io
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable
 
 from absl import logging
 
 from bert_tf.text.sentencepiece_model import make_vocab
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
-
-Part = TypeVar("Part")
 
 # Characters that are rarer than this become the unknown token.
 CHARACTER_COVERAGE = 0.9995
@@ -28,21 +25,6 @@ NUM_THREADS = 16
 # <s> <pad> </s> <unk> <mask> instead of SentencePiece's three.
 _MORE_ROWS = 2
 _MIN_VOCAB_SIZE = 16
-
-
-def train_unigram_vocab_on_parts(
-    parts: Sequence[Part],
-    read_documents: Callable[[Part], Iterable[list[str]]],
-    vocab_size: int,
-) -> SentencePieceVocab:
-    """Trains a vocabulary on a corpus; see `train_unigram_vocab`.
-
-    Args:
-      read_documents: yields the documents of a part, each a list of sentences.
-    """
-    documents = itertools.chain.from_iterable(map(read_documents, parts))
-    sentences = itertools.chain.from_iterable(documents)
-    return train_unigram_vocab(sentences, vocab_size)
 
 
 def train_unigram_vocab(texts: Iterable[str], vocab_size: int) -> SentencePieceVocab:

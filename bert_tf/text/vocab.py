@@ -11,9 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
-from bert_tf.system import bounded_files
-from bert_tf.system.file_kinds import HEAD_BYTES, check_text
-from bert_tf.system.files import atomic_write, json_field, read_json, write_json
+from bert_tf.system.files import atomic_write, json_field, read_json, read_lines, write_json
 from bert_tf.text.fast_tokenizers import check_token_lengths
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
@@ -178,17 +176,7 @@ class Vocab(BaseVocab):
         Raises:
           ValueError: see the class; the message names the file and the line.
         """
-        try:
-            content = bounded_files.read_bytes(path)
-            bounded_files.check_lines(content, path)
-            check_text(content[:HEAD_BYTES], path)
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}: not UTF-8 ({error}); expected a vocab.txt with one token per line."
-            ) from None
-        # Only "\n" ends a line: splitlines() would also split at characters that are tokens.
-        tokens = [line.strip(_BLANKS) for line in text.removesuffix("\n").split("\n")]
+        tokens = [line.strip(_BLANKS) for line in read_lines(path, is_bounded=True)]
         options_path = options_file(path)
         options = default_options
         if options_path.exists():

@@ -94,19 +94,6 @@ def count_words_of_parts(
     return _add_counts(counters, max_distinct)
 
 
-def train_vocab_on_parts(
-    parts: Sequence[Part],
-    read_documents: Callable[[Part], Iterable[list[str]]],
-    vocab_size: int,
-    do_lower_case: bool,
-    num_workers: int = 0,
-) -> list[str]:
-    """Trains a vocabulary on a corpus; see `count_words_of_parts` and `train_vocab`."""
-    words = count_words_of_parts(parts, read_documents, do_lower_case, num_workers)
-    logging.info("%d distinct words among %d; learning.", len(words), words.total())
-    return train_vocab(words, vocab_size)
-
-
 def train_vocab(word_counts: collections.Counter[str], vocab_size: int) -> list[str]:
     """Learns a vocabulary.
 

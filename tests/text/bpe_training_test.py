@@ -6,7 +6,6 @@ from bert_tf.text.bpe_training import (
     FIRST_TOKENS,
     MIN_VOCAB_SIZE,
     train_bpe_vocab,
-    train_bpe_vocab_on_parts,
 )
 from bert_tf.text.bpe_vocab import BpeVocab
 from bert_tf.text.byte_bpe import ByteBpe
@@ -29,13 +28,6 @@ def test_special_tokens_stand_where_roberta_has_them(tmp_path) -> None:
 
 def test_the_most_frequent_pair_is_merged_first() -> None:
     assert train_bpe_vocab(["xy xy xy ab ab"], MIN_VOCAB_SIZE + 1).merges == (("x", "y"),)
-
-
-def test_parts_give_the_vocabulary_of_their_texts() -> None:
-    want = train_bpe_vocab(TEXTS, 290, num_separators=1, second_type=1)
-    parts = [[TEXTS[:1]], [TEXTS[1:]]]  # documents of two parts
-    assert train_bpe_vocab_on_parts(parts, iter, 290, num_separators=1, second_type=1) == want
-    assert (want.num_separators, want.second_type) == (1, 1)
 
 
 def test_a_small_corpus_is_topped_up() -> None:

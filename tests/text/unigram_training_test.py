@@ -4,7 +4,7 @@ import pytest
 
 from bert_tf.text.sentencepiece import SentencePiece
 from bert_tf.text.sentencepiece_vocab import SentencePieceVocab
-from bert_tf.text.unigram_training import train_unigram_vocab, train_unigram_vocab_on_parts
+from bert_tf.text.unigram_training import train_unigram_vocab
 
 TEXTS = ["the mill stood on the slow river", "its wheel turned with the water", "the 'naïve' mill"]
 
@@ -27,11 +27,6 @@ def test_a_small_corpus_is_filled_up_with_unused_tokens():
     assert len(vocab) == 300
     assert sum(token.startswith("[unused") for token in vocab.tokens) > 100
     assert vocab.tokens[-1] == "<mask>"
-
-
-def test_parts_give_the_vocabulary_of_their_texts():
-    parts = [[TEXTS[:1]], [TEXTS[1:]]]  # documents of two parts
-    assert train_unigram_vocab_on_parts(parts, iter, 50) == train_unigram_vocab(TEXTS, 50)
 
 
 @pytest.mark.parametrize(("texts", "size"), [([], 60), (["", " "], 60), (TEXTS, 20), (TEXTS, 3)])

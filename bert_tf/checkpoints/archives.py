@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from bert_tf.system.bounded_files import open_zip
+from bert_tf.system.bounded_files import LimitedFile, open_zip
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 # A BERT-large with Adam's slots has 5 GB; weights shrink by a tenth, by half if they were float16.
@@ -145,30 +145,21 @@ def _zip_kind(info: zipfile.ZipInfo) -> str:
     return ""
 
 
-class _Bounded(io.RawIOBase):
-    """A seekable stream with a limit on its bytes without headers, in short reads."""
+class _Bounded(LimitedFile):
+    """A stream with a limit on its bytes without headers, in short reads."""
 
-    def __init__(self, stream: IO[bytes], most: int) -> None:
-        self._stream = stream
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        super().__init__(file)
         self._most = most
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= READ_BYTES:
             raise ValueError(f"one of its headers has {size} bytes")
-        if self._stream.tell() > self._most + HEADER_BYTES:
+        if self.tell() > self._most + HEADER_BYTES:
             raise _too_large(self._most)
-        return self._stream.read(size)
+        return self._file.read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if offset > self._most + HEADER_BYTES:
             raise _too_large(self._most)
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+        return super().seek(offset, whence)

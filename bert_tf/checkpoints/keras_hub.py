@@ -57,6 +57,16 @@ PARTS = {
     "output": "feedforward_output_dense",
     "output_norm": "feedforward_layer_norm",
 }
+# Fields of a backbone's configuration. It has one dropout rate instead of two.
+SIZES = {
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
 ELECTRA_ACTS: dict[str, Any] = {"hidden_act": "gelu_exact", "pooler_act": "gelu_exact"}
 ELECTRA_NOTE = (
     "keras-hub computes this ELECTRA with the tanh form of GELU, and adds a pooler; here it has "
@@ -142,9 +152,8 @@ def read_keras_hub(path: pathlib.Path) -> Checkpoint:
         stated = tokenizer.stated
         notes += tokenizer.notes
         config = tokenizer.applied_to(config, str(path))
-    if (
-        path / google.CONFIG_NAME
-    ).exists():  # Written by bert_tf, with fields that keras-hub lacks.
+    # Written by bert_tf, with fields that keras-hub lacks.
+    if (path / google.CONFIG_NAME).exists():
         config = ModelConfig.read(path / google.CONFIG_NAME)
         stated = config.do_lower_case
     return Checkpoint(
@@ -181,18 +190,9 @@ def without_pooler(weights: Weights) -> Weights:
 
 
 def _read_config(values: dict[str, Any], path: pathlib.Path, class_name: str) -> ModelConfig:
-    """Returns the configuration; keras-hub has one dropout rate instead of two."""
+    """Returns the configuration."""
     of_electra = class_name == "ElectraBackbone"
-    names = {
-        tokenizer_files.KERAS_HUB_SIZES[class_name]: "vocab_size",
-        "num_layers": "num_hidden_layers",
-        "num_heads": "num_attention_heads",
-        "hidden_dim": "hidden_size",
-        "intermediate_dim": "intermediate_size",
-        "dropout": "hidden_dropout_prob",
-        "max_sequence_length": "max_position_embeddings",
-        "num_segments": "type_vocab_size",
-    }
+    names = {tokenizer_files.KERAS_HUB_SIZES[class_name]: "vocab_size", **SIZES}
     if of_electra:
         names["embedding_dim"] = "embedding_size"
     missing = sorted(set(names) - set(values))
@@ -325,15 +325,7 @@ def _make_task(checkpoint: Checkpoint) -> Any:
 
     config = checkpoint.config
     of_electra = checkpoint.family == ELECTRA.title
-    sizes = {
-        "num_layers": config.num_hidden_layers,
-        "num_heads": config.num_attention_heads,
-        "hidden_dim": config.hidden_size,
-        "intermediate_dim": config.intermediate_size,
-        "dropout": config.hidden_dropout_prob,
-        "max_sequence_length": config.max_position_embeddings,
-        "num_segments": config.type_vocab_size,
-    }
+    sizes = {key: getattr(config, name) for key, name in SIZES.items()}
     if of_electra:
         size = config.vocab_size
         width = config.table_width

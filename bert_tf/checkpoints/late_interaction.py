@@ -43,7 +43,6 @@ from bert_tf.checkpoints.sentence_modules import (
     Module,
     lowers_texts,
     read_layer_settings,
-    read_length,
     transformer_length,
     with_embedding,
 )
@@ -126,13 +125,9 @@ def _read(values: Fields, settings: Settings, file: pathlib.Path) -> Fields:
     """Returns the fields that a file states, and the values of those that it does not."""
     fields: Fields = {}
     for key, (field, default) in settings.items():
-        if field.endswith("_length"):
-            value = read_length(values, key, file)
-        else:
-            kind = type(default)
-            value = json_field(values, key, JSON_TYPES.get(kind, kind), file, nullable=True)
-        if value is None:
-            value = default
+        kind = JSON_TYPES.get(type(default), type(default))
+        least = 1 if field.endswith("_length") else None
+        value = json_field(values, key, kind, file, nullable=True, least=least, default=default)
         fields[field] = tuple(value) if isinstance(value, list) else value
     return fields
 

@@ -177,24 +177,15 @@ def _check_transformer(modules: Sequence[Module]) -> None:
         expect(given, transformer.file, nullable=True, **FEATURES)
 
 
-def read_length(values: dict[str, Any], key: str, file: pathlib.Path) -> int | None:
-    """Returns a stated maximum number of tokens, at least 1; None if it is not stated."""
-    length = json_field(values, key, int, file, nullable=True)
-    if length is not None and length < 1:
-        raise ValueError(f"{file}: {key} is {length}, expected at least 1.")
-    return length
-
-
 def transformer_length(module: Module) -> int | None:
     """Returns the maximum length of texts that a Transformer states, or its tokenizer; or None."""
-    length = read_length(module.values, "max_seq_length", module.file)
+    length = json_field(module.values, "max_seq_length", int, module.file, nullable=True, least=1)
     return model_max_length(module.folder) if length is None else length
 
 
 def lowers_texts(module: Module) -> bool:
     """Returns whether a Transformer lower-cases texts before they are tokenized."""
-    lower = json_field(module.values, "do_lower_case", bool, module.file, nullable=True)
-    return bool(lower)
+    return bool(json_field(module.values, "do_lower_case", bool, module.file, nullable=True))
 
 
 def sizes_file(transformer: pathlib.Path) -> pathlib.Path:
@@ -291,11 +282,11 @@ def _read_dense(module: Module, vector: str, output: str) -> tuple[DenseStep, We
     # Without another name the output replaces the input.
     named = {**values, "module_output_name": values.get("module_output_name") or vector}
     expect(named, path, module_output_name=output)
-    sizes = {key: json_field(values, key, int, path) for key in ("in_features", "out_features")}
-    for key, size in sizes.items():
-        if size is None or size < 1:
-            shown = "missing" if size is None else size
-            raise ValueError(f"{path}: {key} is {shown}, expected a number above 0.")
+    sizes = {}
+    for key in ("in_features", "out_features"):
+        sizes[key] = json_field(values, key, int, path, least=1, default=0)
+        if not sizes[key]:
+            raise ValueError(f"{path}: {key} is missing, expected a number above 0.")
     step = DenseStep(
         **sizes,
         use_bias=json_field(values, "bias", bool, path) is not False,
@@ -319,9 +310,9 @@ def _read_dense(module: Module, vector: str, output: str) -> tuple[DenseStep, We
 
 def _read_norm(module: Module) -> tuple[NormStep, Weights]:
     """Returns a LayerNorm and its weights."""
-    size = json_field(read_json(module.file), "dimension", int, module.file)
-    if size is None or size < 1:
-        raise ValueError(f"{module.file}: dimension is {size}, expected a number above 0.")
+    size = json_field(read_json(module.file), "dimension", int, module.file, least=1)
+    if size is None:
+        raise ValueError(f"{module.file}: dimension is missing, expected a number above 0.")
     found = _read_module_weights(module.folder, {"norm.weight": (size,), "norm.bias": (size,)})
     return NormStep(size), {"gamma": found["norm.weight"], "beta": found["norm.bias"]}
 
@@ -381,9 +372,9 @@ def read_layer_settings(
     # The last norm to length 1 is a field: an export can leave it out.
     normalize = bool(dense) and isinstance(dense[-1], NormStep) and dense[-1].norm == "l2"
     prompts, default_prompt = read_prompts(values, config_path)
-    similarity = json_field(values, "similarity_fn_name", str, config_path, nullable=True)
-    if similarity is None:
-        similarity = similarities[0]
+    similarity = json_field(
+        values, "similarity_fn_name", str, config_path, nullable=True, default=similarities[0]
+    )
     if similarity not in similarities:
         raise ValueError(
             f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "

@@ -99,9 +99,7 @@ def read_static(path: pathlib.Path) -> Checkpoint:
     if "embeddings" in tensors and config_path.is_file() and not others:
         values = {"max_length": MODEL2VEC_LENGTH, **read_json(config_path)}
         normalize = json_field(values, "normalize", bool, config_path, nullable=True)
-        length = json_field(values, "max_length", int, config_path, nullable=True)
-        if length is not None and length < 1:
-            raise ValueError(f"{config_path}: max_length is {length}, expected 1 or more, or null.")
+        length = json_field(values, "max_length", int, config_path, nullable=True, least=1)
         embedding = model2vec_settings(tokenizer, content, length, bool(normalize))
     else:
         settings = read_model_settings(path)

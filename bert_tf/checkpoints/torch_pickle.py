@@ -20,7 +20,7 @@ import os
 import pathlib
 import pickle
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, NoReturn
 
 import numpy as np
@@ -122,11 +122,9 @@ def read_torch_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
     path = pathlib.Path(path)
     with path.open("rb") as file, _explained(path):
         if OLD_MAGIC_BYTES in file.peek(OLD_MAGIC_END)[:OLD_MAGIC_END]:
-            old = _OldFile(file)
-            return old.read_tensors()
+            return _read_old_file(file)
         with _open_zip(path, file) as zipped:
-            archive = _Archive(zipped)
-            return archive.read_tensors()
+            return _read_archive(zipped)
 
 
 @contextlib.contextmanager
@@ -171,131 +169,106 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
         raise ValueError(f"its entries claim {claimed} bytes, but the whole file has {size}")
 
 
-class _TensorFile:
-    """A file with a state dict: makes views of its storages, each of which is read once."""
+def _read_archive(zipped: zipfile.ZipFile) -> dict[str, np.ndarray]:
+    """Reads the zip file that torch writes since 1.6."""
+    names = zipped.namelist()
+    pickles = [name for name in names if name.endswith("/data.pkl") and name.count("/") == 1]
+    if len(pickles) != 1:
+        raise ValueError(f"expected one data.pkl in it, received {len(pickles)}")
+    # Everything is in one folder: the stem of the path under which the file was first written.
+    folder = pickles[0].split("/")[0]
 
-    def __init__(self) -> None:
-        self._storages: dict[str, tuple[_Storage, np.ndarray]] = {}
-
-    def read_tensors(self) -> dict[str, np.ndarray]:
-        """Returns the tensors of the state dict by name."""
-        tensors = _tensors_of(self.read_state_dict())
-        return {name: self._view(tensor) for name, tensor in tensors.items()}
-
-    def read_state_dict(self) -> Any:
-        """Returns the state dict, with descriptions instead of tensors."""
-        raise NotImplementedError
-
-    def read_storage(self, storage: _Storage) -> bytes:
-        """Returns the bytes of a storage."""
-        raise NotImplementedError
-
-    def _view(self, tensor: _Tensor) -> np.ndarray:
-        """Returns a tensor as a read-only view of its storage."""
-        numbers = self._storage(tensor.storage)
-        # No element is read, so offset and strides do not matter.
-        if 0 in tensor.shape:
-            return np.empty(tensor.shape, numbers.dtype)
-        sides = zip(tensor.shape, tensor.strides, strict=True)
-        # The index of the last element: a view beyond the storage would read other memory.
-        last = tensor.offset + sum((size - 1) * stride for size, stride in sides)
-        if last >= len(numbers):
-            raise ValueError(
-                f"a tensor of shape {list(tensor.shape)} needs element {last} of storage "
-                f"{tensor.storage.key!r}, which has {len(numbers)}"
-            )
-        width = numbers.itemsize
-        strides = [stride * width for stride in tensor.strides]
-        return np.ndarray(tensor.shape, numbers.dtype, numbers, tensor.offset * width, strides)
-
-    def _storage(self, storage: _Storage) -> np.ndarray:
-        if storage.key not in self._storages:
-            content = self.read_storage(storage)
-            self._storages[storage.key] = storage, _numbers_of(storage, content)
-        known, numbers = self._storages[storage.key]
-        if storage != known:
-            raise ValueError(f"one storage is used as {known} and as {storage}")
-        return numbers
-
-
-class _Archive(_TensorFile):
-    """The zip file that torch writes since 1.6."""
-
-    def __init__(self, zipped: zipfile.ZipFile) -> None:
-        super().__init__()
-        self._zip = zipped
-        names = zipped.namelist()
-        pickles = [name for name in names if name.endswith("/data.pkl") and name.count("/") == 1]
-        if len(pickles) != 1:
-            raise ValueError(f"expected one data.pkl in it, received {len(pickles)}")
-        # Everything is in one folder: the stem of the path under which the file was first written.
-        self._folder = pickles[0].split("/")[0]
-        if f"{self._folder}/byteorder" in names:  # since torch 2.1; little before
-            order = self._read("byteorder", most=16)
-            if order != b"little":
-                raise ValueError(f"its byte order is {order!r}, expected b'little'")
-
-    def read_state_dict(self) -> Any:
-        return _Unpickler(io.BytesIO(self._read("data.pkl", MAX_PICKLE_BYTES))).load()
-
-    def read_storage(self, storage: _Storage) -> bytes:
-        return self._read(f"data/{storage.key}")
-
-    def _read(self, name: str, most: int | None = None) -> bytes:
+    def read(name: str, most: int | None = None) -> bytes:
         """Returns the bytes of an entry; zipfile compares the checksum."""
-        entry = self._zip.getinfo(f"{self._folder}/{name}")
+        entry = zipped.getinfo(f"{folder}/{name}")
         if most is not None and entry.file_size > most:
             raise ValueError(f"{name} in it has {entry.file_size} bytes, expected at most {most}")
-        return self._zip.read(entry)
+        return zipped.read(entry)
+
+    if f"{folder}/byteorder" in names:  # since torch 2.1; little before
+        order = read("byteorder", most=16)
+        if order != b"little":
+            raise ValueError(f"its byte order is {order!r}, expected b'little'")
+    state_dict = _Unpickler(io.BytesIO(read("data.pkl", MAX_PICKLE_BYTES))).load()
+    return _views(state_dict, lambda storage: read(f"data/{storage.key}"))
 
 
-class _OldFile(_TensorFile):
-    """The file that torch wrote before 1.6: pickles in a row, then the storages. No checksums."""
+def _read_old_file(file: IO[bytes]) -> dict[str, np.ndarray]:
+    """Reads the file that torch wrote before 1.6: pickles, then the storages. No checksums."""
+    pickles = io.BytesIO(file.read(MAX_PICKLE_BYTES))
+    magic_number = _Unpickler(pickles).load()
+    protocol = _Unpickler(pickles).load()
+    machine = _Unpickler(pickles).load()
+    if (magic_number, protocol) != (OLD_MAGIC_NUMBER, OLD_PROTOCOL):
+        raise ValueError(f"its protocol is {protocol!r}, expected {OLD_PROTOCOL}")
+    if not isinstance(machine, dict) or machine.get("little_endian") is not True:
+        raise ValueError("it was written on a machine with another byte order")
+    unpickler = _Unpickler(pickles)
+    state_dict = unpickler.load()
+    keys = _Unpickler(pickles).load()
+    if not isinstance(keys, list):
+        raise ValueError(f"its list of storages is {_kind(type(keys))}, expected list")
+    starts = _find_storages(file, keys, unpickler.storages, pickles.tell())
 
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__()
-        self._file = file
-        pickles = io.BytesIO(file.read(MAX_PICKLE_BYTES))
-        magic_number = _Unpickler(pickles).load()
-        protocol = _Unpickler(pickles).load()
-        machine = _Unpickler(pickles).load()
-        if (magic_number, protocol) != (OLD_MAGIC_NUMBER, OLD_PROTOCOL):
-            raise ValueError(f"its protocol is {protocol!r}, expected {OLD_PROTOCOL}")
-        if not isinstance(machine, dict) or machine.get("little_endian") is not True:
-            raise ValueError("it was written on a machine with another byte order")
-        unpickler = _Unpickler(pickles)
-        self._state_dict = unpickler.load()
-        keys = _Unpickler(pickles).load()
-        if not isinstance(keys, list):
-            raise ValueError(f"its list of storages is {_kind(type(keys))}, expected list")
-        self._starts = self._find_storages(keys, unpickler.storages, pickles.tell())
+    def read(storage: _Storage) -> bytes:
+        file.seek(starts[storage.key])
+        return file.read(storage.size * np.dtype(DTYPES[storage.kind]).itemsize)
 
-    def read_state_dict(self) -> Any:
-        return self._state_dict
+    return _views(state_dict, read)
 
-    def read_storage(self, storage: _Storage) -> bytes:
-        self._file.seek(self._starts[storage.key])
-        return self._file.read(storage.size * np.dtype(DTYPES[storage.kind]).itemsize)
 
-    def _find_storages(
-        self, keys: list[Any], storages: dict[str, _Storage], position: int
-    ) -> dict[str, int]:
-        """Returns where the elements of each storage begin, as byte of the file."""
-        size = os.fstat(self._file.fileno()).st_size
-        starts = {}
-        for key in keys:
-            storage = storages.get(key) if isinstance(key, str) else None
-            if storage is None:
-                raise ValueError(f"no tensor uses its storage {key!r}")
-            self._file.seek(position)
-            count = int.from_bytes(self._file.read(8), "little")
-            if count != storage.size:
-                raise ValueError(f"storage {key!r} has {count} elements, expected {storage.size}")
-            starts[key] = position + 8
-            position += 8 + count * np.dtype(DTYPES[storage.kind]).itemsize
-            if position > size:
-                raise ValueError(f"it is cut short: storage {key!r} ends beyond its {size} bytes")
-        return starts
+def _find_storages(
+    file: IO[bytes], keys: list[Any], storages: dict[str, _Storage], position: int
+) -> dict[str, int]:
+    """Returns where the elements of each storage begin, as byte of the file."""
+    size = os.fstat(file.fileno()).st_size
+    starts = {}
+    for key in keys:
+        storage = storages.get(key) if isinstance(key, str) else None
+        if storage is None:
+            raise ValueError(f"no tensor uses its storage {key!r}")
+        file.seek(position)
+        count = int.from_bytes(file.read(8), "little")
+        if count != storage.size:
+            raise ValueError(f"storage {key!r} has {count} elements, expected {storage.size}")
+        starts[key] = position + 8
+        position += 8 + count * np.dtype(DTYPES[storage.kind]).itemsize
+        if position > size:
+            raise ValueError(f"it is cut short: storage {key!r} ends beyond its {size} bytes")
+    return starts
+
+
+def _views(state_dict: object, read: Callable[[_Storage], bytes]) -> dict[str, np.ndarray]:
+    """Returns the tensors of a state dict as views of storages, each of which is read once."""
+    storages: dict[str, tuple[_Storage, np.ndarray]] = {}
+    views = {}
+    for name, tensor in _tensors_of(state_dict).items():
+        storage = tensor.storage
+        if storage.key not in storages:
+            storages[storage.key] = storage, _numbers_of(storage, read(storage))
+        known, numbers = storages[storage.key]
+        if storage != known:
+            raise ValueError(f"one storage is used as {known} and as {storage}")
+        views[name] = _view(tensor, numbers)
+    return views
+
+
+def _view(tensor: _Tensor, numbers: np.ndarray) -> np.ndarray:
+    """Returns a tensor as a read-only view of its storage."""
+    # No element is read, so offset and strides do not matter.
+    if 0 in tensor.shape:
+        return np.empty(tensor.shape, numbers.dtype)
+    sides = zip(tensor.shape, tensor.strides, strict=True)
+    # The index of the last element: a view beyond the storage would read other memory.
+    last = tensor.offset + sum((size - 1) * stride for size, stride in sides)
+    if last >= len(numbers):
+        raise ValueError(
+            f"a tensor of shape {list(tensor.shape)} needs element {last} of storage "
+            f"{tensor.storage.key!r}, which has {len(numbers)}"
+        )
+    width = numbers.itemsize
+    strides = [stride * width for stride in tensor.strides]
+    return np.ndarray(tensor.shape, numbers.dtype, numbers, tensor.offset * width, strides)
 
 
 def _numbers_of(storage: _Storage, content: bytes) -> np.ndarray:

@@ -233,10 +233,11 @@ def json_field(
     Raises:
       ValueError: naming the file `path`, if the field has another type than `kind`, or is smaller.
     """
-    value = values.get(key)
+    value: Any = values.get(key)
     if value is None and (nullable or key not in values):
         return default
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    is_kind = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+    if not is_kind:
         shown = "null" if value is None else f"{value!r:.200}"
         raise ValueError(f"{path}: {key} is {shown}, expected {kind.__name__}.")
     if least is not None and value < least:

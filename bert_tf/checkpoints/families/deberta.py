@@ -45,10 +45,8 @@ TERMS = ("c2p", "p2c")
 
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
-    hidden = json_field(values, "hidden_size", int, path)
-    hidden = 1536 if hidden is None else hidden
-    heads = json_field(values, "num_attention_heads", int, path)
-    heads = 24 if heads is None else heads
+    hidden = json_field(values, "hidden_size", int, path, default=1536)
+    heads = json_field(values, "num_attention_heads", int, path, default=24)
     # Without these fields transformers computes something else, so that they must be given.
     required = {"relative_attention": True, "share_att_key": True}
     for key, value in required.items():
@@ -86,9 +84,8 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 
 def _check_norm(values: dict[str, Any], path: pathlib.Path) -> None:
-    norms = json_field(values, "norm_rel_ebd", str, path)
-    parts = [] if norms is None else list(map(str.strip, norms.lower().split("|")))
-    if "layer_norm" not in parts:
+    norms = json_field(values, "norm_rel_ebd", str, path, default="")
+    if "layer_norm" not in map(str.strip, norms.lower().split("|")):
         raise ValueError(
             f"{path}: norm_rel_ebd is {norms!r}, expected 'layer_norm', the only one that bert_tf "
             "supports."
@@ -111,12 +108,12 @@ def _read_terms(values: dict[str, Any], path: pathlib.Path) -> str:
 
 def _read_buckets(values: dict[str, Any], path: pathlib.Path) -> tuple[int, int]:
     """Returns the rows of the table of distances, and the distance that has the last one."""
-    positions = json_field(values, "max_position_embeddings", int, path)
-    longest = json_field(values, "max_relative_positions", int, path)
-    if longest is None or longest < 1:
-        longest = 512 if positions is None else positions
-    half = json_field(values, "position_buckets", int, path)
-    if half is None or half < 1:  # Each distance has a row.
+    positions = json_field(values, "max_position_embeddings", int, path, default=512)
+    longest = json_field(values, "max_relative_positions", int, path, default=-1)
+    if longest < 1:
+        longest = positions
+    half = json_field(values, "position_buckets", int, path, default=-1)
+    if half < 1:  # Each distance has a row.
         return 2 * longest, longest
     if half < 2 or half >= longest:
         raise ValueError(

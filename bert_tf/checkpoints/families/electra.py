@@ -20,8 +20,6 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         family.expect(
             values, path, summary_type="first", summary_use_proj=True, summary_activation="gelu"
         )
-    # Its masked LM computes GELU whatever hidden_act says, and so does its head for sentences.
-    head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
     config = family.read_fields(
         values,
         path,
@@ -31,7 +29,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
         num_attention_heads=4,
         intermediate_size=1024,
         hidden_act="gelu_exact",
-        head_act=head_act,
+        head_act=family.gelu_head(values),
         pooler_act="gelu_exact",
     )
     return dataclasses.replace(config, embedding_size=family.read_width(values, path, config, 128))

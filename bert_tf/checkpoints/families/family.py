@@ -229,18 +229,18 @@ def read_width(
     path: pathlib.Path,
     config: ModelConfig,
     default: int,
-    **options: bool,
+    nullable: bool = False,
 ) -> int:
-    """Returns the `embedding_size` of a configuration; 0 for that of its layers, not projected.
-
-    A width in the file that is not positive is a ValueError.
-    """
-    width = json_field(values, "embedding_size", int, path, **options)
-    if width is not None and width < 1:
-        raise ValueError(f"{path}: embedding_size is {width}, expected at least 1.")
-    if width is None:
-        width = default
+    """Returns the `embedding_size` of a configuration; 0 for that of its layers, not projected."""
+    width = json_field(
+        values, "embedding_size", int, path, nullable=nullable, least=1, default=default
+    )
     return 0 if width == config.hidden_size else width
+
+
+def gelu_head(values: dict[str, Any]) -> str:
+    """Returns the `head_act` of a masked LM that computes GELU whatever hidden_act says."""
+    return "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
 
 
 def _fields_of_missing_heads(heads: tuple[str, ...]) -> set[str]:

@@ -79,8 +79,7 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 def _read_biases(values: dict[str, Any], path: pathlib.Path) -> str:
     parts = []
     for part, (field, default) in BIAS_FIELDS.items():
-        value = json_field(values, field, bool, path)
-        if default if value is None else value:
+        if json_field(values, field, bool, path, default=default):
             parts.append(part)
     if not parts:
         return "none"
@@ -131,11 +130,9 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
     transformers 5 lists the layers as layer_types; global layers must come at equal distances.
     """
     num_layers = _read_num_layers(values, path)
-    window = json_field(values, "local_attention", int, path)
-    every = json_field(values, EVERY, int, path)
+    window = json_field(values, "local_attention", int, path, default=128)
+    every = json_field(values, EVERY, int, path, least=1)
     kinds = json_field(values, "layer_types", list, path, nullable=True)
-    if every is not None and every < 1:
-        raise ValueError(f"{path}: {EVERY} is {every}, expected at least 1.")
     if kinds is not None:
         # The list of a model with few layers may fit several n; the first is taken.
         distances = range(1, len(kinds) + 1) if every is None else (every,)
@@ -152,13 +149,12 @@ def _read_windows(values: dict[str, Any], path: pathlib.Path) -> dict[str, int]:
     # Without local layers the window has no effect.
     if LOCAL not in _layer_types(num_layers, every):
         return {"local_attention": 0, EVERY: 3}
-    if window is not None and window < 1:
+    if window < 1:
         # 0 would mean full attention; in transformers each token then attends to itself alone.
         raise ValueError(f"{path}: local_attention is {window}, expected at least 1.")
-    longest = json_field(values, "max_position_embeddings", int, path)
-    window = 128 if window is None else window
+    longest = json_field(values, "max_position_embeddings", int, path, default=window)
     # A wider window sees every token of the longest sequence as well.
-    return {"local_attention": min(window, 2 * (longest or window)), EVERY: every}
+    return {"local_attention": min(window, 2 * longest), EVERY: every}
 
 
 def _read_num_layers(values: dict[str, Any], path: pathlib.Path) -> int:

@@ -22,23 +22,16 @@ FIELDS = {name: key for name, key in BERT_FIELDS.items() if name != "type_vocab_
 
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     family.expect(values, path, nullable=True, pad_token_id=PAD_ID)
-    rows = json_field(values, "relative_attention_num_buckets", int, path)
-    if rows is None:
-        rows = BUCKETS
-    if rows < BUCKETS:
-        raise ValueError(
-            f"{path}: relative_attention_num_buckets is {rows}, expected at least {BUCKETS}: "
-            "MPNet sorts distances into that many buckets whatever the field says."
-        )
-    # Its masked LM computes GELU whatever hidden_act says.
-    head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
+    # The network sorts distances into as many buckets whatever the field says.
+    key = "relative_attention_num_buckets"
+    rows = json_field(values, key, int, path, least=BUCKETS, default=BUCKETS)
     return family.read_fields(
         {**values, "pad_token_id": PAD_ID},
         path,
         FIELDS,
         vocab_size=30527,
         hidden_act="gelu_exact",
-        head_act=head_act,
+        head_act=family.gelu_head(values),
         type_vocab_size=0,
         position_type="learned_relative",
         position_offset=PAD_ID + 1,

@@ -6,7 +6,13 @@ import pathlib
 from typing import Any
 
 from bert_tf.checkpoints.families.bert import FIELDS, encoder_rows, label_head, write_config
-from bert_tf.checkpoints.families.family import Family, expect, read_fields, task_classes
+from bert_tf.checkpoints.families.family import (
+    Family,
+    expect,
+    gelu_head,
+    read_fields,
+    task_classes,
+)
 from bert_tf.checkpoints.weight_names import Row, dense, norm, scores
 from bert_tf.config import ModelConfig
 from bert_tf.system.files import json_field
@@ -20,18 +26,14 @@ HELD: dict[str, Any] = {
 def read_config(values: dict[str, Any], path: pathlib.Path, vocab_size: int = 50265) -> ModelConfig:
     """Makes the configuration; `vocab_size` is the default of the field."""
     expect(values, path, position_embedding_type="absolute")
-    pad_id = json_field(values, "pad_token_id", int, path)
-    if pad_id is None:
-        pad_id = 1
-    # Its masked LM computes GELU whatever hidden_act says.
-    head_act = "gelu_exact" if values.get("hidden_act", "gelu") != "gelu" else ""
+    pad_id = json_field(values, "pad_token_id", int, path, default=1)
     return read_fields(
         values,
         path,
         FIELDS,
         vocab_size=vocab_size,
         hidden_act="gelu_exact",
-        head_act=head_act,
+        head_act=gelu_head(values),
         pad_token_id=pad_id,
         position_offset=pad_id + 1,
     )

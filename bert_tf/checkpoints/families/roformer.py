@@ -68,11 +68,9 @@ ROFORMER = family.Family(
     model_type="roformer",
     prefix="roformer.",
     classes={
-        "encoder": "RoFormerModel",
-        "masked_lm": "RoFormerForMaskedLM",
-        "classifier": "RoFormerForSequenceClassification",
-        "tagger": "RoFormerForTokenClassification",
-        "squad": "RoFormerForQuestionAnswering",
+        purpose: name
+        for purpose, name in family.task_classes("RoFormer").items()
+        if purpose != "multiple_choice"
     },
     read_config=read_config,
     write_config=write_config,

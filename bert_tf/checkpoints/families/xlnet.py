@@ -84,12 +84,8 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 def _length(values: dict[str, Any], key: str, default: int, path: pathlib.Path) -> int:
     """Returns a number of tokens of memories; 0 for null."""
-    if key not in values:
-        return default
-    length = json_field(values, key, int, path, nullable=True) or 0
-    if length < 0:
-        raise ValueError(f"{path}: {key} is {length}, expected at least 0, or null.")
-    return length
+    without = 0 if key in values else default
+    return json_field(values, key, int, path, nullable=True, least=0, default=without)
 
 
 def _pooling(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
@@ -166,11 +162,8 @@ XLNET = family.Family(
     model_type="xlnet",
     prefix="transformer.",
     classes={
-        "encoder": "XLNetModel",
+        **family.task_classes("XLNet"),
         "masked_lm": "XLNetLMHeadModel",
-        "classifier": "XLNetForSequenceClassification",
-        "multiple_choice": "XLNetForMultipleChoice",
-        "tagger": "XLNetForTokenClassification",
         "squad": "XLNetForQuestionAnsweringSimple",
     },
     read_config=read_config,

@@ -154,20 +154,24 @@ def change(folder: str, has_language: bool) -> None:
 def write(model: str, folder: str) -> None:
     """Embeds the documents, and writes an index or adds them to an existing index."""
     from bert_tf.search.documents import read_documents
-    from bert_tf.search.embedding import SearchEmbedder, embedder_of_index
     from bert_tf.search.manifest import Manifest
 
-    # Documents are read twice, so that a fault in them is found before the model is loaded.
-    if ADD.value or REPLACE.value:
+    rule = PassageRule(PASSAGES.value, OVERLAP.value, LATE.value)
+    length = FLAGS.max_seq_length
+    is_change = ADD.value or REPLACE.value
+    if is_change:
         before = Manifest.read(pathlib.Path(folder))
         rule = PassageRule(before.passages, before.passage_overlap, before.late_chunking)
         length = length_of_added(before, folder)
-        count = count_documents(folder)
+    # Documents are read twice, so that a fault in them is found before TensorFlow is loaded.
+    count = count_documents(folder)
+
+    from bert_tf.search.embedding import SearchEmbedder, embedder_of_index
+
+    if is_change:
         embedder = embedder_of_index(folder, model, length, FLAGS.batch_size)
     else:
-        rule = PassageRule(PASSAGES.value, OVERLAP.value, LATE.value)
-        count = count_documents(folder)
-        embedder = SearchEmbedder(model, FLAGS.pooling, FLAGS.max_seq_length, FLAGS.batch_size)
+        embedder = SearchEmbedder(model, FLAGS.pooling, length, FLAGS.batch_size)
     start = time.monotonic()
     embedded = batches(PassageEmbedder(embedder, rule), read_documents(FLAGS.input_file), count)
     with counting_texts("") as text_counts:

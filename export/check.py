@@ -26,6 +26,7 @@ from bert_tf.config import config_flags
 from bert_tf.system.extras import check_installed
 from bert_tf.system.printable import show
 from bert_tf.tasks.base.serving.onnx_model import find_onnx
+from bert_tf.tasks.base.serving.saved_models import read_card
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
@@ -55,6 +56,8 @@ def main(_: list[str]) -> None:
 
         parts = onnx_check.check(onnx_file, FLAGS.model_dir)
     else:
+        read_card(folder)  # Before TensorFlow is loaded.
+
         from export.checks.model_check import check
 
         parts = check(folder, FLAGS.model_dir)

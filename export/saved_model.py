@@ -106,6 +106,12 @@ def main(_: list[str]) -> None:
         raise ValueError("--kind=search needs the index of the documents; give --index.")
     if not (FLAGS.model_dir or FLAGS.index) or not FLAGS.output_dir:
         raise ValueError("Give a trained model as --model_dir and a folder as --output_dir.")
+    index = pathlib.Path(FLAGS.index).expanduser()
+    if kind == "search" and index.is_file() and not FLAGS.model_dir:
+        raise ValueError(
+            f"--index={FLAGS.index} is a file of token vectors, which does not record its model; "
+            "give it as --model_dir."
+        )
     output = pathlib.Path(FLAGS.output_dir).expanduser()
     version = FLAGS.version or next_version(output)
     check_new(output, version)
@@ -116,8 +122,7 @@ def main(_: list[str]) -> None:
 
     options = given_options(kind)
     source = FLAGS.model_dir
-    index = pathlib.Path(FLAGS.index).expanduser()
-    if kind == "search" and not index.is_file():
+    if kind == "search":
         source = source or Manifest.read(index).source
     precision = {} if kind == "search" else {"precision": FLAGS.precision}
     serving = load(source, kind, FLAGS.max_seq_length, **precision, **options)

@@ -73,6 +73,40 @@ def test_bad_examples_are_found_before_tensorflow_is_loaded(tmp_path, program):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("module", "flags", "named"),
+    [
+        (
+            "bert_tf.build_index",
+            ["--init_checkpoint={0}/model", "--input_file={0}/no.txt", "--output_dir={0}/index"],
+            "no.txt",
+        ),
+        ("bert_tf.fill_mask", ["--init_checkpoint={0}/data", "--text=[MASK]"], "text.txt"),
+        (
+            "export.saved_model",
+            ["--index={0}/data/text.txt", "--output_dir={0}/served"],
+            "--model_dir",
+        ),
+        ("export.check", ["--saved_model={0}/data"], "bert_tf.json"),
+    ],
+)
+def test_paths_are_checked_before_tensorflow_is_loaded(tmp_path, module, flags, named):
+    for name in ("model/config.json", "data/text.txt"):
+        path = tmp_path / name
+        path.parent.mkdir()
+        path.write_text("{}")
+    arguments = [flag.format(tmp_path) for flag in flags]
+    run = RUN.replace('"bert_tf." + ', "")
+    done = subprocess.run(
+        [sys.executable, "-c", run, module, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-1] == "status 1 False", done.stderr
+    assert named in done.stderr and "Traceback" not in done.stderr
+
+
 def test_an_unknown_language_is_refused_before_tensorflow_is_loaded(tmp_path):
     flags = ["--sentence_language=xx", f"--output_dir={tmp_path / 'run'}"]
     done = subprocess.run(

@@ -39,6 +39,8 @@ RENAMED = {
     "distilroberta-base": "distilbert/distilroberta-base",
     "camembert-base": "almanach/camembert-base",
 }
+# Endings of files that are beside a model at most; a folder of these alone has no model.
+BESIDE_MODELS = ("", ".conll", ".csv", ".jsonl", ".log", ".md", ".parquet", ".tsv", ".txt", ".xlsx")
 # Flags that name a model or a part of one that must exist.
 MODEL_FLAGS = (
     "init_checkpoint",
@@ -97,10 +99,19 @@ def advice(name: str) -> str:
 
 
 def check_model(path: str) -> None:
-    """Raises ValueError unless a path is a hub name, a file, a folder or a checkpoint's prefix."""
+    """Raises ValueError unless a path is a hub name, a file, a checkpoint's prefix or a folder.
+
+    A folder of files that no model has is refused as well.
+    """
     if is_hub_name(path):
         return
     local = pathlib.Path(path).expanduser()
-    if local.exists() or glob.glob(glob.escape(os.fspath(local)) + ".*"):  # noqa: PTH207
+    if not local.exists():
+        if not glob.glob(glob.escape(os.fspath(local)) + ".*"):  # noqa: PTH207
+            raise ValueError(f"{path} does not exist; {advice(path)}.")
         return
-    raise ValueError(f"{path} does not exist; {advice(path)}.")
+    entries = sorted(local.iterdir()) if local.is_dir() else []
+    may_be_model = [one for one in entries if one.is_dir() or one.suffix not in BESIDE_MODELS]
+    if local.is_dir() and not may_be_model:
+        names = [one.name for one in entries[:10]]
+        raise ValueError(f"{path} holds {names or 'nothing'}, no file of a model; {advice(path)}.")

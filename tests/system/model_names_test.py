@@ -50,6 +50,12 @@ def test_prefixes_and_hub_names_are_models(tmp_path):
     check_model("hf://a/b")
     with pytest.raises(ValueError, match=r"model\.ckpt-8"):
         check_model(str(tmp_path / "model.ckpt-8"))
+    (tmp_path / "data" / "inner").mkdir(parents=True)
+    check_model(str(tmp_path / "data"))  # A version may be inside.
+    (tmp_path / "data" / "inner").rmdir()
+    (tmp_path / "data" / "train.csv").touch()
+    with pytest.raises(ValueError, match=r"train\.csv"):
+        check_model(str(tmp_path / "data"))
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_the_worst_answers_come_first():
     made = ChoiceExamples(examples, None, np.array([0, 2, 1]), 0)
     logits = [np.array(row) for row in ([0.0, 2.0, 1.0], [0.0, 1.0, 9.0], [0.0, 0.0, 5.0])]
     outputs = {"logits": logits, "loss": [1.25, 7.0, 5.5]}
-    texts = MultipleChoice(None, {}).report(None, made, outputs)
+    texts = MultipleChoice(None, {}).report(made, outputs)
     assert texts["worst_errors.tsv"].splitlines() == [
         "loss\tlabel\tanswer\tsource\tcontext\tright\tchosen",
         "5.5000\t1\t2\tf line 4\te\tleft\tup",

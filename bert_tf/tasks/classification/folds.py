@@ -26,7 +26,6 @@ from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.features import TextExamples
 from bert_tf.tasks.classification.inputs import LabelledTexts
 from bert_tf.tasks.classification.program import Classifier, answer_texts
-from bert_tf.tasks.classification.task import ClassificationTask
 from bert_tf.training.seeds import write_summary
 
 TABLE = "out_of_fold.tsv"
@@ -111,15 +110,9 @@ class FoldClassifier(Classifier):
         self.rows = rows
         self.results: dict[str, float] = {}
 
-    def write_predictions(
-        self,
-        folder: pathlib.Path,
-        task: ClassificationTask,
-        name: str,
-        examples: TextExamples,
-        outputs: Outputs,
-    ) -> None:
+    def write_predictions(self, name: str, examples: TextExamples, outputs: Outputs) -> None:
         """Writes the part of the fold in out_of_fold.tsv."""
+        task = self.task
         self.results = task.metrics(examples, outputs)
         probabilities = task.probabilities(examples, outputs)
         answers = answer_texts(task, task.answers(examples, outputs))
@@ -140,7 +133,7 @@ class FoldClassifier(Classifier):
                 cells += [f"{chance:.6g}" for chance in chances]
             cells += [example.text_a, example.text_b or ""] if has_pairs else [example.text_a]
             rows.append(cells)
-        write_texts(folder, {TABLE: table_text(columns, rows)})
+        write_texts(self.folder, {TABLE: table_text(columns, rows)})
 
 
 def run_folds(configs: Configs, files: dict[str, str], texts: LabelledTexts) -> int:

@@ -1,6 +1,5 @@
 """The classification program: trains on labelled texts; writes answers, scores, reports."""
 
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,14 +8,13 @@ from absl import logging
 
 from bert_tf.checkpoints import run_record
 from bert_tf.checkpoints.checkpoint import Checkpoint
-from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.network.losses import label_loss_of
-from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
+from bert_tf.system.bounded_files import read_optional_text
+from bert_tf.system.type_names import Outputs
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData, source_of
 from bert_tf.tasks.base.programs.results import table_text, write_texts
-from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
-from bert_tf.tasks.base.programs.teacher import check_labels, read_known, teacher_outputs
+from bert_tf.tasks.base.programs.teacher import add_teacher_logits, check_labels, read_known
 from bert_tf.tasks.classification import decisions
 from bert_tf.tasks.classification.features import TextExamples, make_examples
 from bert_tf.tasks.classification.glue import glue_submission_name, glue_submission_rows, glue_task
@@ -141,13 +139,11 @@ class Classifier(Program):
         kind = teacher.problem_type or self.kind
         # The teacher's head may have the labels in another order.
         order = check_labels(teacher, examples.labels, kind, self.kind)
-        model = BertClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
-        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.labels[TEACHER_LOGITS] = logits[:, order]
+        add_teacher_logits(rows, BertClassifier, teacher, self.configs, strategy, order)
 
     def make_task(
-        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+        self, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> ClassificationTask:
         metrics = METRICS[self.kind]
         if self.glue:
@@ -160,7 +156,7 @@ class Classifier(Program):
             raise ValueError(f"--best_metric={best}: expected one of {list(known)}.")
         task = ClassificationTask(
             # Without labels there is one score, the number.
-            BertClassifier(config, max(1, len(labels)), **options),
+            BertClassifier(self.configs.model, max(1, len(labels)), **options),
             *data,
             kind=self.kind,
             labels=labels,
@@ -177,46 +173,38 @@ class Classifier(Program):
         return task
 
     def before_evaluation(
-        self,
-        folder: pathlib.Path,
-        task: ClassificationTask,
-        examples: Examples,
-        compute: Callable[[TextExamples], Any],
-        is_chief: bool,
+        self, examples: Examples, compute: Callable[[TextExamples], Any], is_chief: bool
     ) -> None:
         """Uses the calibration of an earlier command, and does that which the flags ask for."""
         if self.configs.training.do_train:
-            self._read_calibration(folder, task)
+            self._read_calibration()
         if self.configs.task.calibrate or self.configs.task.choose_thresholds:
             first = next(iter(examples.eval.values()))
-            self._calibrate(folder if is_chief else None, task, first, compute(first))
+            settings = self._calibrate(first, compute(first))
+            if is_chief:
+                run_record.write_calibration(self.folder, settings)
 
-    def _read_calibration(self, folder: pathlib.Path, task: ClassificationTask) -> None:
+    def _read_calibration(self) -> None:
         """Uses temperature and thresholds that an earlier command chose for a finished run."""
-        if (folder / run_record.CALIBRATION_NAME).exists():
+        if (self.folder / run_record.CALIBRATION_NAME).exists():
             given = self.configs.task
-            arguments = decisions.arguments_of(run_record.read_record(folder))
+            arguments = decisions.arguments_of(run_record.read_record(self.folder))
             # Flags of this command come first.
             if given.temperature != 1.0:
                 arguments["temperature"] = given.temperature
             if given.thresholds:
                 arguments["thresholds"] = decisions.parse_thresholds(given.thresholds)
-            task.decisions = decisions.Decisions.of(self.kind, task.labels, **arguments)
+            labels = self.task.labels
+            self.task.decisions = decisions.Decisions.of(self.kind, labels, **arguments)
 
-    def _calibrate(
-        self,
-        folder: pathlib.Path | None,
-        task: ClassificationTask,
-        examples: TextExamples,
-        outputs: CollectedOutputs,
-    ) -> None:
-        """Chooses temperature and thresholds, logs their effect, and records them."""
+    def _calibrate(self, examples: TextExamples, outputs: Outputs) -> dict[str, str]:
+        """Chooses temperature and thresholds, and logs their effect; returns them by flag."""
         given = self.configs.task
+        task = self.task
         logits = task.logits(examples, outputs)
         # Several labels are float32, for the loss; the metrics take integers.
         labels = examples.labels.astype(int)
         chosen = (logits, labels, task.kind)
-
         before = task.metrics(examples, outputs)
         if given.calibrate:
             task.decisions = decisions.calibrated(task.decisions, *chosen)
@@ -228,29 +216,21 @@ class Classifier(Program):
         logging.info("Chosen on %d development examples: %s.", len(labels), described or "nothing")
         for name in [name for name in after if name in before]:
             logging.info("  %-28s %.4f, before %.4f", name, after[name], before[name])
-        if folder:
-            run_record.write_calibration(folder, settings)
+        return settings
 
     def after_evaluation(
-        self,
-        folder: pathlib.Path,
-        ending: str,
-        task: ClassificationTask,
-        examples: TextExamples,
-        outputs: CollectedOutputs,
-        results: dict[str, float] | None,
+        self, ending: str, examples: TextExamples, outputs: Outputs, results: Any
     ) -> None:
         """Writes reliability.png (with classes), and report.html if --html_report asks for it."""
-        if task.kind != "regression":
-            figure = reliability_figure(task.reliability(examples, outputs))
-            write_figure(folder / f"reliability{ending}.png", figure)
+        if self.kind != "regression":
+            figure = reliability_figure(self.task.reliability(examples, outputs))
+            write_figure(self.folder / f"reliability{ending}.png", figure)
         if results is not None and self.configs.task.html_report:
-            self._write_page(folder, task, examples, outputs, results)
+            self._write_page(examples, outputs, results)
 
-    def report(
-        self, task: ClassificationTask, examples: TextExamples, outputs: CollectedOutputs
-    ) -> dict[str, str]:
+    def report(self, examples: TextExamples, outputs: Outputs) -> dict[str, str]:
         """Returns report.txt (with classes) and worst_errors.tsv."""
+        task = self.task
         answers = task.answers(examples, outputs)
         true = examples.labels
         texts: dict[str, str] = {}
@@ -267,31 +247,24 @@ class Classifier(Program):
         return {**texts, "worst_errors.tsv": worst}
 
     def _write_page(
-        self,
-        folder: pathlib.Path,
-        task: ClassificationTask,
-        examples: TextExamples,
-        outputs: CollectedOutputs,
-        results: dict[str, float],
+        self, examples: TextExamples, outputs: Outputs, results: dict[str, float]
     ) -> None:
         """Writes report.html."""
-        report = folder / "report.txt"
+        folder = self.folder
+        report = "" if self.kind == "regression" else read_optional_text(folder / "report.txt")
         page = run_page(
             # A later command may predict the file that was evaluated, without evaluating again.
             f"{folder.name}: {self.files.get('eval') or self.files['predict']}",
             results,
             {"Curves": folder / "curves.png", "Calibration": folder / "reliability.png"},
-            report.read_text(encoding="utf8")
-            if report.exists() and task.kind != "regression"
-            else "",
-            self._shown_errors(task, examples, outputs),
+            report,
+            self._shown_errors(examples, outputs),
         )
         write_texts(folder, {"report.html": page})
 
-    def _shown_errors(
-        self, task: ClassificationTask, examples: TextExamples, outputs: CollectedOutputs
-    ) -> list[ShownError]:
+    def _shown_errors(self, examples: TextExamples, outputs: Outputs) -> list[ShownError]:
         """Returns the wrong answers with the highest losses, and the part of each token."""
+        task = self.task
         answers = task.answers(examples, outputs)
         losses = task.losses(examples, outputs)
         wrong = np.flatnonzero(wrong_answers(examples, answers))
@@ -328,15 +301,9 @@ class Classifier(Program):
             )
         return shown
 
-    def write_predictions(
-        self,
-        folder: pathlib.Path,
-        task: ClassificationTask,
-        name: str,
-        examples: TextExamples,
-        outputs: CollectedOutputs,
-    ) -> None:
+    def write_predictions(self, name: str, examples: TextExamples, outputs: Outputs) -> None:
         """Writes Google's test_results.tsv, predictions.tsv with names, GLUE's submission file."""
+        task = self.task
         probabilities = task.probabilities(examples, outputs)
         classes = task.answers(examples, outputs)
         rows = zip(examples.examples, answer_texts(task, classes), probabilities, strict=True)
@@ -349,12 +316,12 @@ class Classifier(Program):
         # google-research/bert's file: the probabilities of an example, in the order of the labels.
         lines = ("\t".join(map(str, row)) + "\n" for row in probabilities)
         texts = {"predictions.tsv": table_text(header, cells), "test_results.tsv": "".join(lines)}
-        write_texts(folder, texts, f"_{name}" if name else "")
+        write_texts(self.folder, texts, f"_{name}" if name else "")
         if self.glue and self.reads_glue:
             ids = [example.id for example in examples.examples]
             lines = (f"{line}\n" for line in glue_submission_rows(self.glue, ids, classes))
             name = glue_submission_name(self.glue, f"test_{name}" if name else "test")
-            write_texts(folder, {name: "".join(lines)})
+            write_texts(self.folder, {name: "".join(lines)})
 
 
 def wrong_answers(examples: TextExamples, answers: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,7 +76,7 @@ class Retriever(Program):
         data = self.configs.data
         if weights is None:
             # A resumed run.
-            stated = read_embedding(pathlib.Path(self.configs.training.output_dir))
+            stated = read_embedding(self.folder)
         else:
             stated = weights.embedding
         embedding = self.choose_layers(stated)
@@ -131,9 +130,9 @@ class Retriever(Program):
             task = dataclasses.replace(task, loss_scale_factor=self.default_scale)
         self.configs = self.configs._replace(data=data, task=task)
 
-    def write_record(self, folder: pathlib.Path) -> None:
+    def write_record(self) -> None:
         """Writes embedder.json."""
-        write_embedding(folder, self.embedding)
+        write_embedding(self.folder, self.embedding)
 
     def read(self, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Examples:
         self.vocab = tokenizer.vocab
@@ -208,10 +207,11 @@ class Retriever(Program):
         rows.labels["teacher_embedding"] = embeddings
 
     def make_task(
-        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+        self, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> EmbeddingTask:
-        self.check_rows()
-        model = self.make_model(config, **options)
+        if self.configs.training.do_train and self.configs.training.pack_rows:
+            raise ValueError("--pack_rows has no effect on embeddings; leave it out.")
+        model = self.make_model(self.configs.model, **options)
         # `read_training` chooses the loss, so that without training there is no name of one.
         is_trained = "train" in self.files
         return self.task_class(
@@ -237,12 +237,7 @@ class Retriever(Program):
             parts.append(losses.make_loss(name, task, model.dimension, self.similarity))
         return parts[0] if len(parts) == 1 else functools.partial(losses.loss_of_data_set, parts)
 
-    def check_rows(self) -> None:
-        """Raises ValueError if --pack_rows is given."""
-        if self.configs.training.do_train and self.configs.training.pack_rows:
-            raise ValueError("--pack_rows has no effect on embeddings; leave it out.")
-
-    def report(self, task: EmbeddingTask, examples: Any, outputs: Outputs) -> dict[str, str]:
+    def report(self, examples: Any, outputs: Outputs) -> dict[str, str]:
         """Returns run.trec with the documents found in each collection, in TREC's format."""
         if not isinstance(examples, features.Collections):
             return {}
@@ -250,7 +245,7 @@ class Retriever(Program):
         for name, collection in examples.parts.items():
             file = f"run.{name}.trec" if len(examples.parts) > 1 else "run.trec"
             try:
-                reports[file] = "".join(run_lines(task.search(collection, outputs)))
+                reports[file] = "".join(run_lines(self.task.search(collection, outputs)))
             except ValueError as error:
                 logging.warning("No %s is written: %s", file, error)
         return reports
@@ -289,7 +284,7 @@ class SparseRetriever(Retriever):
             length,
         )
 
-    def write_record(self, folder: pathlib.Path) -> None:
+    def write_record(self) -> None:
         """Writes nothing: the checkpoint is that of a model with an MLM head."""
 
     def make_model(self, config: ModelConfig, **options: Any) -> Any:

@@ -1,20 +1,17 @@
 """The program of multiple choice: reads SWAG's tables or JSONL; writes answers and scores."""
 
-import pathlib
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.network.losses import label_loss_of
 from bert_tf.system.type_names import Outputs, Strategy
 from bert_tf.tasks.base.programs.inputs import read_inputs
 from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
 from bert_tf.tasks.base.programs.results import table_text, write_texts
-from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
-from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
+from bert_tf.tasks.base.programs.teacher import add_teacher_logits, read_known
 from bert_tf.tasks.multiple_choice.answers import best_choice
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples, make_examples
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
@@ -55,25 +52,20 @@ class MultipleChoice(Program):
                 f"--teacher={teacher.source} is a classifier of texts; expected a model of "
                 "run_multiple_choice, which has one score for each choice."
             )
-        model = BertMultipleChoice.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
-        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.labels[TEACHER_LOGITS] = logits
+        add_teacher_logits(rows, BertMultipleChoice, teacher, self.configs, strategy)
 
     def make_task(
-        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+        self, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> MultipleChoiceTask:
-        model = BertMultipleChoice(config, **options)
         return MultipleChoiceTask(
-            model,
+            BertMultipleChoice(self.configs.model, **options),
             *data,
             label_loss=label_loss_of(self.configs.task),
             teacher=self.configs.task,
         )
 
-    def report(
-        self, task: MultipleChoiceTask, examples: ChoiceExamples, outputs: Outputs
-    ) -> dict[str, str]:
+    def report(self, examples: ChoiceExamples, outputs: Outputs) -> dict[str, str]:
         """Returns worst_errors.tsv: wrong answers, the highest loss first."""
         answers = np.stack(outputs["logits"]).argmax(axis=-1)  # [N]
         losses = np.array(outputs["loss"])  # [N]
@@ -99,14 +91,7 @@ class MultipleChoice(Program):
         header = "loss label answer source context right chosen"
         return {"worst_errors.tsv": table_text(header, rows)}
 
-    def write_predictions(
-        self,
-        folder: pathlib.Path,
-        task: MultipleChoiceTask,
-        name: str,
-        examples: ChoiceExamples,
-        outputs: Outputs,
-    ) -> None:
+    def write_predictions(self, name: str, examples: ChoiceExamples, outputs: Outputs) -> None:
         """Writes predictions.tsv: the index of the chosen ending, all scores, and the texts."""
         rows = []
         for example, logits in zip(examples.examples, outputs["logits"], strict=True):
@@ -115,7 +100,7 @@ class MultipleChoice(Program):
             choice = example.choices[chosen]
             rows.append((example.id, chosen, scores, text_before(example), choice))
         header = "id answer scores context chosen"
-        write_texts(folder, {"predictions.tsv": table_text(header, rows)})
+        write_texts(self.folder, {"predictions.tsv": table_text(header, rows)})
 
 
 def text_before(example: Any) -> str:

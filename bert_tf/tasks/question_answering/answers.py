@@ -37,10 +37,8 @@ from bert_tf.tasks.base.examples.columns import is_empty
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.question_answering.candidates import (
     Candidate,
-    Spans,
     best_candidate,
-    best_first,
-    may_be_answers,
+    find_spans,
     n_best,
     probabilities,
 )
@@ -281,7 +279,7 @@ def rank_spans(
         ends = end_logits[rows].astype(np.float64)
         windows = [features[row] for row in rows]
         null = _null_candidate(windows, starts, ends)
-        spans = _find_spans(windows, starts, ends, size, config.max_answer_length)
+        spans = find_spans(windows, _beams(starts, ends, size), config.max_answer_length)
         best = best_candidate(question, windows, spans)
         listed_null = null if config.version_2_with_negative else None
         entries = n_best(question, windows, spans, listed_null, size)
@@ -358,38 +356,20 @@ def _null_candidate(
     return Candidate("", float(null_starts[row]), float(null_ends[row]))
 
 
-def _find_spans(
-    windows: Sequence[SquadFeature],
-    starts: np.ndarray,
-    ends: np.ndarray,
-    n_best_size: int,
-    max_answer_length: int,
-) -> Spans:
-    """Combines the best starts and ends of each window; returns the spans that are allowed.
+def _beams(
+    starts: np.ndarray, ends: np.ndarray, n_best_size: int
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yields the best starts and ends of each window for `find_spans`.
 
-    As in the original, the best starts and ends are taken from the whole row, question and padding
-    included, and spans that cannot be answers are removed afterwards: a window may have fewer
-    spans, or no span. Among equal sums, the earlier window comes first, then the better start.
+    As in the original, they are taken from the whole row, question and padding included, and spans
+    that cannot be answers are removed afterwards: a window may have fewer spans, or no span.
     """
-    spans_of_windows = []
-    for number, window in enumerate(windows):
+    for start_scores, end_scores in zip(starts, ends, strict=True):
         # Stable: of equal logits the earlier position comes first, as with `top_k` in the graph.
-        first = np.argsort(-starts[number], kind="stable")[:n_best_size, None]  # [n, 1]
-        last = np.argsort(-ends[number], kind="stable")[None, :n_best_size]  # [1, n]
-        is_span = may_be_answers(window, first, last, max_answer_length)  # [n, n]
-        # Row by row, which keeps the better start first, then the better end.
-        start_index, end_index = np.nonzero(is_span)
-        start = first[start_index, 0]
-        end = last[0, end_index]
-        spans = Spans(
-            window=np.full(len(start), number),
-            start=start,
-            end=end,
-            start_logit=starts[number, start],
-            end_logit=ends[number, end],
-        )
-        spans_of_windows.append(spans)
-    return best_first(spans_of_windows)
+        first = np.argsort(-start_scores, kind="stable")[:n_best_size]  # [n]
+        last = np.argsort(-end_scores, kind="stable")[:n_best_size]
+        last = np.tile(last, (len(first), 1))  # [n, n], as each start has the same ends
+        yield first, start_scores[first], last, end_scores[last]
 
 
 def to_json(entries: Sequence[Candidate]) -> list[dict[str, Any]]:

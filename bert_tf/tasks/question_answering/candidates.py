@@ -1,7 +1,7 @@
 """Candidates for the answer to a question: spans of its windows, and their n-best list."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -61,15 +61,36 @@ def may_be_answers(
     return is_span & (begin <= end) & (end < begin + max_answer_length)
 
 
-def best_first(spans_of_windows: Sequence[Spans]) -> Spans:
-    """Joins the spans of all windows, the best sum first."""
-    if not spans_of_windows:
-        nothing = np.zeros(0, np.int64)
-        return Spans(nothing, nothing, nothing, nothing, nothing)
-    spans = Spans(*map(np.concatenate, zip(*spans_of_windows, strict=True)))
-    # Stable, so that equal sums keep the order of windows and starts.
-    order = np.argsort(-(spans.start_logit + spans.end_logit), kind="stable")
-    return Spans(*(values[order] for values in spans))
+def find_spans(
+    windows: Sequence[SquadFeature], beams: Iterable[Sequence[np.ndarray]], max_answer_length: int
+) -> Spans:
+    """Returns the spans of a question's windows that are allowed, the best sum first.
+
+    Among equal sums, the earlier window comes first, then the better start, then the better end.
+
+    Args:
+      beams: for each window K starts and their scores, [K] each, and the ends of each start and
+        their scores, [K, N] each, the best first.
+    """
+    found = []
+    for number, (window, beam) in enumerate(zip(windows, beams, strict=True)):
+        starts, start_scores, ends, end_scores = beam
+        is_span = may_be_answers(window, starts[:, None], ends, max_answer_length)  # [K, N]
+        # Row by row, which keeps the better start first, then the better end.
+        rows, columns = np.nonzero(is_span)
+        spans = Spans(
+            window=np.full(len(rows), number),
+            start=starts[rows],
+            end=ends[rows, columns],
+            start_logit=start_scores[rows],
+            end_logit=end_scores[rows, columns],
+        )
+        found.append(spans)
+    if not found:
+        return Spans(*[np.zeros(0, np.int64)] * 5)
+    joined = Spans(*map(np.concatenate, zip(*found, strict=True)))
+    order = np.argsort(-(joined.start_logit + joined.end_logit), kind="stable")
+    return Spans(*(values[order] for values in joined))
 
 
 def best_candidate(

@@ -50,7 +50,10 @@ class Beams(NamedTuple):
 
     @classmethod
     def of_rows(cls, outputs: Mapping[str, Sequence[Any]]) -> Self:
-        """Stacks the outputs of all rows."""
+        """Stacks the outputs of all rows; {} if contexts without words have no rows."""
+        if not outputs:
+            nothing = np.zeros(0)
+            return cls(nothing, nothing, nothing, nothing, None)
         scores = {}
         for name in (START_SCORES, END_SCORES, NO_ANSWER):
             if name in outputs:
@@ -71,15 +74,13 @@ def rank_beam_outputs(
     examples: SquadExamples, outputs: answers.RowOutputs, config: SquadConfig
 ) -> Iterator[answers.Ranked]:
     """Yields the candidates of each question from the joint head's outputs of all rows, by name."""
-    # Contexts without words have no windows, and no outputs to stack.
-    beams = Beams.of_rows(outputs) if outputs else None
-    return rank_beams(examples.questions, examples.features, beams, config)
+    return rank_beams(examples.questions, examples.features, Beams.of_rows(outputs), config)
 
 
 def rank_beams(
     questions: Iterable[SquadQuestion],
     features: Sequence[SquadFeature],
-    beams: Beams | None,
+    beams: Beams,
     config: SquadConfig,
 ) -> Iterator[answers.Ranked]:
     """Yields the candidates of each question, from the beams of all of its windows.
@@ -88,21 +89,20 @@ def rank_beams(
 
     Args:
       features: their windows, in order within a question; a question may have no window.
-      beams: a row for each window; None if there are no windows.
+      beams: a row for each window.
     """
-    if config.version_2_with_negative and beams and beams.no_answer is None:
+    if config.version_2_with_negative and features and beams.no_answer is None:
         raise ValueError(
             "This joint head has no score for no answer, because it was trained on questions that "
             "all have an answer. Train with version_2_with_negative."
         )
     for question, rows in answers.with_rows(questions, features):
         windows = [features[row] for row in rows]
-        spans = candidates.best_first([])
-        if beams:
-            spans = _find_spans(windows, rows, beams, config.max_answer_length)
+        beams_of_windows = zip(*(values[rows] for values in beams[:4]), strict=True)
+        spans = candidates.find_spans(windows, beams_of_windows, config.max_answer_length)
         entries = candidates.n_best(question, windows, spans, None, config.n_best_size)
         best = candidates.best_candidate(question, windows, spans)
-        if best is None or beams is None:
+        if best is None:
             odds = answers.NO_SPAN_ODDS
             if config.version_2_with_negative:
                 entries = [candidates.Candidate("", 0.0, 0.0)]
@@ -115,29 +115,3 @@ def rank_beams(
         # The logistic function, in a form that does not overflow.
         null_probability = 0.5 + 0.5 * math.tanh(0.5 * odds)
         yield answers.Ranked(question, best, odds, entries, null_probability)
-
-
-def _find_spans(
-    windows: Sequence[SquadFeature], rows: Sequence[int], beams: Beams, max_answer_length: int
-) -> candidates.Spans:
-    """Returns the spans of all beams that are allowed as answers, the best sum first.
-
-    Among equal sums, the earlier window comes first, then the better start, then the better end.
-    """
-    spans_of_windows = []
-    for number, (window, row) in enumerate(zip(windows, rows, strict=True)):
-        first = beams.starts[row]  # [K]
-        last = beams.ends[row]  # [K, K]
-        # Each start has separate ends, unlike those of the plain head, which are combined freely.
-        is_span = candidates.may_be_answers(window, first[:, None], last, max_answer_length)
-        # Row by row, which keeps the better start first, then the better end.
-        start_index, end_index = np.nonzero(is_span)
-        spans = candidates.Spans(
-            window=np.full(len(start_index), number),
-            start=first[start_index],
-            end=last[start_index, end_index],
-            start_logit=beams.start_scores[row][start_index],
-            end_logit=beams.end_scores[row][start_index, end_index],
-        )
-        spans_of_windows.append(spans)
-    return candidates.best_first(spans_of_windows)

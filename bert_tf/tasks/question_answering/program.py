@@ -1,13 +1,11 @@
 """The program of SQuAD: reads official JSON; writes answers, n-best lists, null odds and scores."""
 
 import json
-import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.config.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.metrics.squad import f1_or_both_empty
@@ -15,8 +13,7 @@ from bert_tf.system.type_names import Outputs, Strategy
 from bert_tf.tasks.base.programs.inputs import read_inputs
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.tasks.base.programs.results import write_texts
-from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
-from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
+from bert_tf.tasks.base.programs.teacher import add_teacher_logits, read_known
 from bert_tf.tasks.question_answering.answers import SquadPredictions
 from bert_tf.tasks.question_answering.features import QUESTION_REMEDY, SquadExamples, make_examples
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
@@ -92,14 +89,11 @@ class Squad(Program):
     ) -> None:
         """Adds the teacher's scores of each token as start and end, float32 [num_tokens, 2]."""
         teacher = read_known(self.configs, tokenizer, self.head)
-        model = BertSpanLabeler.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
-        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.token_scores[TEACHER_LOGITS] = logits
+        add_teacher_logits(rows, BertSpanLabeler, teacher, self.configs, strategy)
 
-    def make_task(
-        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
-    ) -> SquadTask:
+    def make_task(self, labels: tuple[str, ...], data: RowsTaskData, **options: Any) -> SquadTask:
+        config = self.configs.model
         given = self.configs.task
         if self.is_joint:
             reading = {name: getattr(given, name) for name in SquadConfig.names()}
@@ -107,31 +101,27 @@ class Squad(Program):
             return JointSquadTask(BertJointSpanLabeler(config, **options), *data, config=given)
         return SquadTask(BertSpanLabeler(config, **options), *data, config=given, teacher=given)
 
-    def report(self, task: SquadTask, examples: SquadExamples, outputs: Outputs) -> dict[str, str]:
+    def report(self, examples: SquadExamples, outputs: Outputs) -> dict[str, str]:
         """Returns worst_errors.tsv: the questions with the lowest F1."""
-        predictions = task.answers(examples, outputs)
-        warn_if_all_empty(predictions, task.config.null_score_diff_threshold)
+        predictions = self._answers(examples, outputs)
         return {"worst_errors.tsv": worst_answers_text(examples.questions, predictions)}
 
-    def write_predictions(
-        self,
-        folder: pathlib.Path,
-        task: SquadTask,
-        name: str,
-        examples: SquadExamples,
-        outputs: Outputs,
-    ) -> None:
+    def _answers(self, examples: SquadExamples, outputs: Outputs) -> SquadPredictions:
+        predictions = self.task.answers(examples, outputs)
+        warn_if_all_empty(predictions, self.configs.task.null_score_diff_threshold)
+        return predictions
+
+    def write_predictions(self, name: str, examples: SquadExamples, outputs: Outputs) -> None:
         """Writes the three files of the original."""
-        predictions = task.answers(examples, outputs)
-        warn_if_all_empty(predictions, task.config.null_score_diff_threshold)
+        predictions = self._answers(examples, outputs)
         files = {
             "predictions.json": predictions.predictions,
             "nbest_predictions.json": predictions.nbest,
         }
-        if task.config.version_2_with_negative:
+        if self.configs.task.version_2_with_negative:
             files["null_odds.json"] = predictions.null_odds
         texts = {name: json.dumps(values, indent=4) + "\n" for name, values in files.items()}
-        write_texts(folder, texts)
+        write_texts(self.folder, texts)
 
 
 def warn_if_all_empty(predictions: SquadPredictions, threshold: float) -> None:

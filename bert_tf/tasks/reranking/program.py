@@ -1,7 +1,6 @@
 """The program of rerankers: reads lists, or BEIR folders with runs; writes scores and runs."""
 
 import dataclasses
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.cross_encoder_settings import stated_length
 from bert_tf.checkpoints.hub import record_of
-from bert_tf.config import DataConfig, ModelConfig, config_flags
+from bert_tf.config import DataConfig, config_flags
 from bert_tf.config.ranking_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.trec import write_run
@@ -72,23 +71,20 @@ class Reranker(Program):
         return Examples.of_files(read_inputs(self.files, make, self.text_remedy()))
 
     def make_task(
-        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
+        self, labels: tuple[str, ...], data: RowsTaskData, **options: Any
     ) -> RerankingTask:
         given = self.configs.task
-        model = BertReranker(config, **options)
         return RerankingTask(
-            model,
+            BertReranker(self.configs.model, **options),
             *data,
             loss=given.ranking_loss,
             pos_weight=given.positive_weight,
             k=given.lambda_k,
         )
 
-    def report(
-        self, task: RerankingTask, examples: RankingExamples, outputs: Outputs
-    ) -> dict[str, str]:
+    def report(self, examples: RankingExamples, outputs: Outputs) -> dict[str, str]:
         """Returns worst_errors.tsv: the queries whose relevant documents are ranked lowest."""
-        run = task.run(examples, outputs)
+        run = self.task.run(examples, outputs)
         rows = []
         for example in examples.examples:
             scores = run[example.query_id]
@@ -105,18 +101,11 @@ class Reranker(Program):
             cells.append((f"{ndcg:.4f}", *others))
         return {"worst_errors.tsv": table_text(header, cells)}
 
-    def write_predictions(
-        self,
-        folder: pathlib.Path,
-        task: RerankingTask,
-        name: str,
-        examples: RankingExamples,
-        outputs: Outputs,
-    ) -> None:
+    def write_predictions(self, name: str, examples: RankingExamples, outputs: Outputs) -> None:
         """Writes predictions.run in TREC's format, and predictions.tsv with the texts."""
-        run = task.run(examples, outputs)
-        write_run(folder / "predictions.run", run)
-        logging.info("Wrote %s", folder / "predictions.run")
+        run = self.task.run(examples, outputs)
+        write_run(self.folder / "predictions.run", run)
+        logging.info("Wrote %s", self.folder / "predictions.run")
         rows = []
         for example in examples.examples:
             scores = np.array([run[example.query_id][name] for name in example.document_ids])
@@ -125,7 +114,7 @@ class Reranker(Program):
                 document = example.documents[index]
                 rows.append((example.query_id, rank, score, example.query, document))
         header = "query_id rank score query document"
-        write_texts(folder, {"predictions.tsv": table_text(header, rows)})
+        write_texts(self.folder, {"predictions.tsv": table_text(header, rows)})
 
 
 def log_first_stage(examples: RankingExamples) -> None:

@@ -1,21 +1,18 @@
 """The program of taggers: reads files of words and tags; writes reports and tagged files."""
 
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.metrics.entities import format_conlleval
 from bert_tf.network.losses import label_loss_of
 from bert_tf.system.type_names import Outputs, Strategy
 from bert_tf.tasks.base.programs.inputs import read_inputs
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData
-from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
-from bert_tf.tasks.base.programs.teacher import check_labels, read_known, teacher_outputs
+from bert_tf.tasks.base.programs.teacher import add_teacher_logits, check_labels, read_known
 from bert_tf.tasks.classification.report import class_report_text
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples, truncation_report
 from bert_tf.tasks.tagging.files import column_of, predictions_name, with_known_tags, write_tagged
@@ -75,27 +72,21 @@ class Tagger(Program):
         teacher = read_known(self.configs, tokenizer, self.head)
         # The teacher's head may have the labels in another order.
         order = check_labels(teacher, examples.labels)
-        model = BertTokenClassifier.from_checkpoint(teacher, unpad=True, dtype="float32")
         rows = examples.train.rows
-        logits = teacher_outputs(model, teacher, rows, self.configs, strategy)
-        rows.token_scores[TEACHER_LOGITS] = logits[:, order]
+        add_teacher_logits(rows, BertTokenClassifier, teacher, self.configs, strategy, order)
 
-    def make_task(
-        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: Any
-    ) -> TaggingTask:
-        model = BertTokenClassifier(config, len(labels), **options)
+    def make_task(self, labels: tuple[str, ...], data: RowsTaskData, **options: Any) -> TaggingTask:
         return TaggingTask(
-            model,
+            BertTokenClassifier(self.configs.model, len(labels), **options),
             *data,
             labels=labels,
             label_loss=label_loss_of(self.configs.task),
             teacher=self.configs.task,
         )
 
-    def report(
-        self, task: TaggingTask, examples: TaggedExamples, outputs: Outputs
-    ) -> dict[str, str]:
+    def report(self, examples: TaggedExamples, outputs: Outputs) -> dict[str, str]:
         """Returns report.txt, in conlleval's format or by tag, and worst_errors.tsv."""
+        task = self.task
         tags = task.answers(examples, outputs)
         if task.best_metric == "f1":
             text = format_conlleval(task.entity_report(examples, tags))
@@ -104,19 +95,12 @@ class Tagger(Program):
         worst = worst_sentences_text(examples.sentences, tags)
         return {"report.txt": text, "worst_errors.tsv": worst}
 
-    def write_predictions(
-        self,
-        folder: pathlib.Path,
-        task: TaggingTask,
-        name: str,
-        examples: TaggedExamples,
-        outputs: Outputs,
-    ) -> None:
+    def write_predictions(self, name: str, examples: TaggedExamples, outputs: Outputs) -> None:
         """Writes a copy of the input with a tag after each word."""
         file = self.files["predict"]
         given = self.configs.task
-        path = folder / predictions_name(file)
-        tags = task.answers(examples, outputs)
+        path = self.folder / predictions_name(file)
+        tags = self.task.answers(examples, outputs)
         tag_column = column_of(given.tag_column)
         write_tagged(file, path, tags, given.word_column, tag_column, reading=given)
         logging.info("Wrote %s", path)

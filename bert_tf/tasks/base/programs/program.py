@@ -7,7 +7,7 @@ import abc
 import pathlib
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from absl import flags, logging
 
@@ -34,15 +34,13 @@ from bert_tf.config import (
     config_flags,
 )
 from bert_tf.config.fine_tuning_config import FineTuningConfig
-from bert_tf.system.type_names import Model, Strategy
-from bert_tf.tasks.base.examples.rows import TaskExamples
+from bert_tf.system.type_names import Model, Outputs, Strategy
 from bert_tf.text.text_counts import Remedy
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.stopping import stoppable
 from bert_tf.training.worker_group import joined_workers
 
 if typing.TYPE_CHECKING:
-    from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
     from bert_tf.tasks.base.programs.rows_task import RowsTask
 
 # The fields of DataConfig that are flags of a program.
@@ -71,8 +69,6 @@ DEFAULT_OPTIMIZER = "adamw"
 
 # Lets --help list the flags under the program instead of this module.
 flags.disclaim_key_flags()
-TaskType = TypeVar("TaskType", bound="RowsTask")
-ExamplesType = TypeVar("ExamplesType", bound=TaskExamples)
 # The arguments of `RowsTask` after the model.
 RowsTaskData = tuple[Any, Any, list[int], int]
 
@@ -113,7 +109,7 @@ class Examples(NamedTuple):
         return cls(by_use.get("train"), evaluated, predicted, labels)
 
 
-class Program(abc.ABC, Generic[TaskType, ExamplesType]):
+class Program(abc.ABC):
     """The parts of a fine-tuning program that `tasks.base.programs.run` needs.
 
     Args:
@@ -131,8 +127,10 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
       needs_head: whether weights without the head must be trained first.
       kept_heads: other heads of the initial weights to keep.
       results_start: prefix of the keys in eval_results.txt.
+      task: the task that the run made by `make_task`.
     """
 
+    task: Any
     head: str
     needs_pooler: bool
     plot_titles: dict[str, str]
@@ -148,6 +146,11 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         self.files = files
         self.inputs = inputs or {}
 
+    @property
+    def folder(self) -> pathlib.Path:
+        """The run directory."""
+        return pathlib.Path(self.configs.training.output_dir)
+
     def receive_weights(self, weights: Checkpoint | None) -> None:  # noqa: B027
         """Receives the initial weights before examples are read; may change `configs`."""
 
@@ -162,8 +165,8 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
 
         assign_checkpoint(model, start, allow_missing)
 
-    def write_record(self, folder: pathlib.Path) -> None:  # noqa: B027
-        """Writes files of the model besides configuration and labels into a run directory."""
+    def write_record(self) -> None:  # noqa: B027
+        """Writes files of the model besides configuration and labels into the run directory."""
 
     def compute_teacher_outputs(  # noqa: B027
         self, examples: Examples, tokenizer: Tokenizer, strategy: Strategy
@@ -175,9 +178,7 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         """Tokenizes the examples; `labels` are the labels of the weights, if any."""
 
     @abc.abstractmethod
-    def make_task(
-        self, config: ModelConfig, labels: tuple[str, ...], data: RowsTaskData, **options: bool
-    ) -> TaskType:
+    def make_task(self, labels: tuple[str, ...], data: RowsTaskData, **options: Any) -> "RowsTask":
         """Builds the model, with `options`, and its task of these data, in the strategy's scope."""
 
     def text_remedy(self, long_texts: str = "") -> Remedy:
@@ -194,12 +195,7 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         )
 
     def before_evaluation(  # noqa: B027
-        self,
-        folder: pathlib.Path,
-        task: TaskType,
-        examples: Examples,
-        compute: Callable[[ExamplesType], "CollectedOutputs"],
-        is_chief: bool,
+        self, examples: Examples, compute: Callable[[Any], Outputs], is_chief: bool
     ) -> None:
         """Prepares the decisions of the task, after the weights to use are found.
 
@@ -209,13 +205,7 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         """
 
     def after_evaluation(  # noqa: B027
-        self,
-        folder: pathlib.Path,
-        ending: str,
-        task: TaskType,
-        examples: ExamplesType,
-        outputs: "CollectedOutputs",
-        results: dict[str, float] | None,
+        self, ending: str, examples: Any, outputs: Outputs, results: dict[str, float] | None
     ) -> None:
         """Writes further files about an evaluation, after all others.
 
@@ -226,19 +216,10 @@ class Program(abc.ABC, Generic[TaskType, ExamplesType]):
         """
 
     @abc.abstractmethod
-    def report(
-        self, task: TaskType, examples: ExamplesType, outputs: "CollectedOutputs"
-    ) -> dict[str, str]:
+    def report(self, examples: Any, outputs: Outputs) -> dict[str, str]:
         """Returns the texts that accompany an evaluation, by file name."""
 
-    def write_predictions(  # noqa: B027
-        self,
-        folder: pathlib.Path,
-        task: TaskType,
-        name: str,
-        examples: ExamplesType,
-        outputs: "CollectedOutputs",
-    ) -> None:
+    def write_predictions(self, name: str, examples: Any, outputs: Outputs) -> None:  # noqa: B027
         """Writes the predictions of a program that has --do_predict."""
 
 

@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,15 +13,14 @@ from bert_tf.corpus.mapping import InputShard
 from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.base.examples.row_batches import evaluation_batches, training_batches
-from bert_tf.tasks.base.examples.rows import TaskExamples, TokenizedDataset
+from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
 
 # A teacher's scores of the examples [N, C] or of their tokens.
 TEACHER_LOGITS = "teacher_logits"
-ExamplesType = TypeVar("ExamplesType", bound=TaskExamples)
 
 
-class RowsTask(abc.ABC, Generic[ExamplesType]):
+class RowsTask(abc.ABC):
     """A model with examples to train on and to evaluate; see `training.task.Task`.
 
     A subclass defines losses and metrics. The loss of a batch is the sum "loss" of
@@ -41,7 +40,7 @@ class RowsTask(abc.ABC, Generic[ExamplesType]):
         self,
         model: keras.Model,
         train_rows: TokenizedDataset | None,
-        eval_examples: ExamplesType | None,
+        eval_examples: Any,
         buckets: Sequence[int],
         seed: int,
         teacher: TeacherConfig | None = None,
@@ -115,5 +114,5 @@ class RowsTask(abc.ABC, Generic[ExamplesType]):
         """See `tasks.base.programs.fine_tuner.FineTuningTask`."""
 
     @abc.abstractmethod
-    def metrics(self, examples: ExamplesType, outputs: CollectedOutputs) -> dict[str, float]:
+    def metrics(self, examples: Any, outputs: CollectedOutputs) -> dict[str, float]:
         """See `tasks.base.programs.fine_tuner.FineTuningTask`."""

@@ -131,7 +131,7 @@ class Run:
         # The record is written last: a run that is rejected above leaves no record.
         if training.do_train and is_chief(strategy):
             write_labels(self.folder, examples.labels)
-            self.program.write_record(self.folder)
+            self.program.write_record()
             run_record.write_run_record(training.output_dir, start.vocab, *self.configs)
             record_identity(self.folder)
         return trainer, examples
@@ -167,7 +167,7 @@ class Run:
 
     def make_trainer(self, examples: Examples, strategy: Strategy, fingerprint: str) -> FineTuner:
         """Builds model, task, optimizer and trainer."""
-        model, data, optimization, training, tuning, _ = self.configs
+        _, data, optimization, training, tuning, _ = self.configs
         # The seed and the order in which layers are made determine the initial weights.
         keras.utils.set_random_seed(data.random_seed)
         keras.mixed_precision.set_global_policy(training.precision)
@@ -180,7 +180,6 @@ class Run:
         eval_examples = next(iter(examples.eval.values()), None)
         with strategy.scope():
             task = self.program.make_task(
-                model,
                 examples.labels,
                 (rows, eval_examples, buckets, data.random_seed),
                 recompute=training.recompute,
@@ -189,6 +188,7 @@ class Run:
             freeze(task.model, tuning.frozen_layers)
             optimizer = build_optimizer(optimization)
             optimizer.build(task.model.trainable_variables)
+        self.program.task = task
         interval = line_interval(training.log_steps, optimization.num_train_steps)
         return FineTuner(
             task,
@@ -246,9 +246,7 @@ class Run:
                 outputs[id(dataset)] = trainer.predict(dataset.rows, training.eval_batch_size)
             return outputs[id(dataset)]
 
-        self.program.before_evaluation(
-            self.folder, trainer.task, examples, compute, trainer.is_chief
-        )
+        self.program.before_evaluation(examples, compute, trainer.is_chief)
         if training.do_eval:
             if not examples.eval:
                 raise ValueError("--do_eval needs examples with labels; give --eval_file.")
@@ -274,13 +272,7 @@ class Run:
                 batch_size = self.configs.tuning.predict_batch_size
                 outputs[id(dataset)] = trainer.predict(dataset.rows, batch_size)
             if trainer.is_chief:
-                self.program.write_predictions(
-                    self.folder,
-                    trainer.task,
-                    name,
-                    dataset,
-                    outputs[id(dataset)],
-                )
+                self.program.write_predictions(name, dataset, outputs[id(dataset)])
         if labelled:
             self.evaluate(trainer, "predict", labelled, outputs)
 
@@ -309,7 +301,7 @@ class Run:
             for key, value in trainer.task.metrics(examples, outputs[id(examples)]).items():
                 results[prefix + key] = value
             if trainer.is_chief:
-                texts = self.program.report(trainer.task, examples, outputs[id(examples)])
+                texts = self.program.report(examples, outputs[id(examples)])
                 if "report.txt" in texts:
                     texts["report.txt"] = f"{file}, step {trainer.step}\n{texts['report.txt']}"
                 ending_of_name = f"{ending}_{name}" if name else ending
@@ -321,14 +313,8 @@ class Run:
                 self.add_to_curves(trainer.step, results)
             shown = None if ending else results
             for name, examples in datasets.items():
-                self.program.after_evaluation(
-                    self.folder,
-                    f"{ending}_{name}" if name else ending,
-                    trainer.task,
-                    examples,
-                    outputs[id(examples)],
-                    shown,
-                )
+                of_name = f"{ending}_{name}" if name else ending
+                self.program.after_evaluation(of_name, examples, outputs[id(examples)], shown)
                 shown = None
             logging.info("Evaluation of %s at step %d:", file, trainer.step)
             for name, value in results.items():

@@ -6,6 +6,8 @@ like labels. They are small: a number per class, or an embedding per text.
 
 import hashlib
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +23,7 @@ from bert_tf.tasks.base.examples.row_batches import evaluation_batches
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, length_buckets
 from bert_tf.tasks.base.models.label_order import check_names, label_order
 from bert_tf.tasks.base.programs.program import Configs
+from bert_tf.tasks.base.programs.rows_task import TEACHER_LOGITS
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.distribution import any_worker, is_chief
 
@@ -103,9 +106,23 @@ def teacher_outputs(
     return compute_or_read() if outputs is None else outputs
 
 
-def scores_tokens(model: Model) -> bool:
-    """Returns whether a model scores every token of a text."""
-    return getattr(model, "scores_tokens", False)
+def add_teacher_logits(
+    rows: TokenizedDataset,
+    model_class: Any,
+    teacher: Checkpoint,
+    configs: Configs,
+    strategy: Strategy,
+    order: Sequence[int] | slice = slice(None),
+) -> None:
+    """Adds a teacher's logits to rows or to their tokens, as `TEACHER_LOGITS`.
+
+    Args:
+      model_class: the class of the teacher.
+      order: the teacher's index of each label, see `check_labels`.
+    """
+    model = model_class.from_checkpoint(teacher, unpad=True, dtype="float32")
+    scores = rows.token_scores if model.scores_tokens else rows.labels
+    scores[TEACHER_LOGITS] = teacher_outputs(model, teacher, rows, configs, strategy)[:, order]
 
 
 def check_finite(outputs: np.ndarray, source: str) -> None:
@@ -130,7 +147,7 @@ def _compute(model: Model, rows: TokenizedDataset) -> np.ndarray:
             return tf.stack(list(outputs.values()), -1)
         return outputs
 
-    has_tokens = scores_tokens(model)
+    has_tokens = getattr(model, "scores_tokens", False)
     starts = np.cumsum(rows.lengths) - rows.lengths  # first token of each example
     collected: np.ndarray | None = None
     for batch in batches:

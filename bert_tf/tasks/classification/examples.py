@@ -14,7 +14,7 @@ from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.base.examples.cells import looks_like_list, read_list
 from bert_tf.tasks.base.examples.columns import is_missing
 from bert_tf.tasks.base.examples.labels import SEPARATOR
-from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors, Unlabelled
 from bert_tf.tasks.base.examples.tables import list_tables, read_rows, split_names
 
 OTHER_SEPARATORS = ",;"  # between labels in other programs' files, or within names of classes
@@ -48,13 +48,11 @@ class LabelReading(NamedTuple):
       column: the column, or for several labels also columns of 0 and 1, separated by commas; "".
       kind: one of `PROBLEM_TYPES`; "": not known, so that a list is several labels.
       separator: between several labels in a cell; "" is |, as long as no other can be meant.
-      must_label: whether a value that is no label is an error; otherwise the row is unlabelled.
     """
 
     column: str
     kind: str = ""
     separator: str = ""
-    must_label: bool = True
 
 
 def read_text_examples(
@@ -63,7 +61,6 @@ def read_text_examples(
     text_b_column: str = "",
     label_column: str = "",
     *,
-    must_label: bool = True,
     problem_type: str = "",
     label_separator: str = "",
     is_needed: bool = False,
@@ -80,11 +77,10 @@ def read_text_examples(
         for an unlabelled row; a number's text is Python's, true is "true". A list may also be
         written out in a cell, as pandas does. With several labels it may name several columns of 0
         and 1, one for each label.
-      must_label: whether a missing label column, or a label in another format, is an error;
-        otherwise these rows are unlabelled.
       problem_type: one of `PROBLEM_TYPES`; "": not known, see `LabelReading`.
       label_separator: see `LabelReading`.
-      is_needed: whether a row without a label is an error, unless `reading` skips such rows.
+      is_needed: whether a missing label column, a label in another format, or a row without a
+        label that `reading` does not skip is an error; otherwise these rows are unlabelled.
       reading: how the user's tables are read; None: the defaults.
 
     Raises:
@@ -94,11 +90,10 @@ def read_text_examples(
     """
     if not text_column:
         raise ValueError("--text_column is empty; name the column with the texts.")
-    given = LabelReading(label_column, problem_type, label_separator, must_label)
+    given = LabelReading(label_column, problem_type, label_separator)
     wanted = list(filter(None, (text_column, text_b_column)))
-    skips = is_needed and reading is not None and reading.skip_unlabelled
     examples: list[TextExample] = []
-    errors = RowErrors()
+    errors = RowErrors(reading)
     for table in list_tables(path, "the path of the examples"):
         columns: list[str] | None = None
         has_label = False
@@ -116,16 +111,11 @@ def read_text_examples(
                 text_b = None
                 if text_b_column:
                     text_b = _text(row, text_b_column, "--text_b_column", where)
-                label = _label_of(row, columns, given, where)
-                if is_needed and skips and _is_unlabelled(label, problem_type):
-                    errors.num_skipped += 1
-                    continue
-                if is_needed:
-                    _check_label(label, problem_type, where)
+                label = _label_of(row, columns, given, where, is_needed)
                 examples.append(TextExample(text_a, text_b, label, str(len(examples)), where))
-        if must_label and columns and row and not has_label:
+        if is_needed and columns and row and not has_label:
             raise ValueError(_missing_column(row, label_column, "--label_column", table))
-    errors.finish(path, len(examples))
+    errors.finish(path)
     if not examples:
         raise ValueError(f"{path} has no row; expected rows of texts after the header.")
     if is_needed and problem_type == "multi_label" and not label_separator:
@@ -134,34 +124,27 @@ def read_text_examples(
 
 
 def _label_of(
-    row: dict[str, Any], columns: Sequence[str], given: LabelReading, where: str
+    row: dict[str, Any], columns: Sequence[str], given: LabelReading, where: str, is_needed: bool
 ) -> str | None:
-    """Returns the label of a row like `read_label`, but no error if labels are not a must."""
+    """Returns the label of a row like `read_label`; None for another value, unless it is needed."""
     try:
-        return read_label(row, columns, given, where)
+        label = read_label(row, columns, given, where)
     except ValueError:
-        if given.must_label:
+        if is_needed:
             raise
         return None
-
-
-def _is_unlabelled(label: str | None, kind: str) -> bool:
-    """Returns whether a row has no label; an empty set of several labels is a label."""
-    # Tables write a missing number as nan.
-    if kind == "regression" and label and label.lower() == "nan":
-        return True
-    return label is None or label == "" and kind != "multi_label"
-
-
-def _check_label(label: str | None, kind: str, where: str) -> None:
-    """Raises RowError if a row that needs a label has none, or one that is no number."""
-    if label is None or label == "" and kind != "multi_label":
-        raise RowError(
-            f"{where}: the label is empty",
+    if not is_needed:
+        return label
+    # An empty set of several labels is a label. Tables write a missing number as nan.
+    is_empty = label is None or label == "" and given.kind != "multi_label"
+    if is_empty or given.kind == "regression" and label and label.lower() == "nan":
+        raise Unlabelled(
+            f"{where}: the label is {label or 'empty'}",
             "Name it, delete the row, or leave all rows without a label out: --skip_unlabelled.",
         )
-    if kind == "regression":
+    if given.kind == "regression" and label:
         number_of(label, where)
+    return label
 
 
 def _check_separator(examples: Sequence[TextExample]) -> None:

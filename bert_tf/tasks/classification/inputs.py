@@ -104,7 +104,6 @@ class LabelledTexts:
         return read_text_examples(
             file,
             *self.columns,
-            must_label=split != "test",
             problem_type=self.kind,
             label_separator=given.label_separator,
             is_needed=split != "test",

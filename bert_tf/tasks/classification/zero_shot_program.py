@@ -78,7 +78,6 @@ class ZeroShotRun:
                 task.text_column,
                 "",
                 task.label_column,
-                must_label=is_evaluated,
                 problem_type=task.problem_type,
                 label_separator=task.label_separator,
                 is_needed=is_evaluated,

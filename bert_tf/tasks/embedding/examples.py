@@ -26,7 +26,7 @@ from bert_tf.system.type_names import Labels, Texts
 from bert_tf.tasks.base.examples import tables
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
-from bert_tf.tasks.base.examples.row_errors import ACCEPTED, RowError, RowErrors
+from bert_tf.tasks.base.examples.row_errors import ACCEPTED, RowError, RowErrors, Unlabelled
 from bert_tf.tasks.classification.glue import read_sts_benchmark
 from bert_tf.tasks.embedding.beir import read_beir
 
@@ -90,8 +90,7 @@ def read_embedding_examples(
     given = {"query": query_column, "positive": positive_column}
     known = set(given.values()).union(*COLUMNS.values())
     wanted = [name for name in given.values() if name and must_have]
-    errors = RowErrors()
-    num_rows = 0
+    errors = RowErrors(reading)
     for path in tables.list_tables(paths, flag):
         names: dict[str, list[str]] = {}
         columns: tuple[str, ...] = ()
@@ -107,21 +106,16 @@ def read_embedding_examples(
                 has_all = all(name in row for name in given.values() if name)
                 columns = tuple(row)
                 names = _find_columns(row, where, given if must_have or has_all else {})
-            num_rows += 1
             with errors:
-                if reading and reading.skip_unlabelled and _is_unlabelled(row, names):
-                    errors.num_skipped += 1
-                    continue
                 examples += list(_examples(row, names, where))
-    num_good = num_rows - len(errors.errors) - errors.num_skipped
     unscored = _unscored(examples)
-    if unscored and len(unscored) < len(examples) and reading and reading.skip_unlabelled:
+    if unscored and len(unscored) < len(examples) and errors.skips_unlabelled:
         errors.num_skipped += len(unscored)
-        num_good -= len(unscored)
+        errors.num_good -= len(unscored)
         left_out = {example.source for example in unscored}
         examples = [example for example in examples if example.source not in left_out]
         unscored = []
-    errors.finish(paths, max(0, num_good))
+    errors.finish(paths)
     if not examples:
         raise ValueError(f"{flag}={paths} contains no examples; give a file with rows.")
     if unscored:
@@ -187,7 +181,7 @@ def read_embedding_columns(x: Texts, y: Labels | None = None) -> list[EmbeddingE
             row["score"] = as_cell(scores[index])
         with errors:
             examples += list(_examples(row, names, f"x[{index}]"))
-    errors.raise_any(count - len(errors.errors))
+    errors.raise_any()
     return examples
 
 
@@ -279,15 +273,13 @@ def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dic
     return names
 
 
-def _is_unlabelled(row: dict[str, Any], names: dict[str, list[str]]) -> bool:
-    """Returns whether a row lacks the score that it should have."""
-    return any(is_missing(row[name]) or row[name] == "" for name in names["score"])
-
-
 def _examples(
     row: dict[str, Any], names: dict[str, list[str]], where: str
 ) -> Iterator[EmbeddingExample]:
     """Yields an example for each positive of a row; see `_find_columns` for `names`."""
+    for name in names["score"]:
+        if is_missing(row[name]) or row[name] == "":
+            raise Unlabelled(f"{where}: {name} is {row[name]!r}, expected a number.")
     queries = _texts(row, names["query"], where)
     if len(queries) != 1:
         raise RowError(

@@ -6,7 +6,7 @@ from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import is_missing
 from bert_tf.tasks.base.examples.labels import LabelNames
-from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors, Unlabelled
 from bert_tf.tasks.base.examples.tables import list_tables, read_rows
 
 
@@ -31,11 +31,7 @@ class ChoiceExample(NamedTuple):
 
 
 def read_swag(
-    path: str,
-    must_label: bool = True,
-    *,
-    is_needed: bool = False,
-    reading: TableConfig | None = None,
+    path: str, *, is_needed: bool = False, reading: TableConfig | None = None
 ) -> list[ChoiceExample]:
     """Reads examples in one of two formats, which differ in their columns.
 
@@ -51,9 +47,8 @@ def read_swag(
 
     Args:
       path: comma-separated files and globs, see `examples/tables.py`.
-      must_label: whether a label that is not the index of a choice, such as -1, is an error;
-        otherwise the example is unlabelled.
-      is_needed: whether a missing label is an error, unless `reading` skips such rows.
+      is_needed: whether a label that is not the index of a choice, such as -1, is an error, and
+        so is a missing one unless `reading` skips such rows; otherwise the example is unlabelled.
       reading: options for reading tables; None: the defaults.
 
     Raises:
@@ -62,7 +57,7 @@ def read_swag(
         choices or a different number than the first row; also if there are no rows.
     """
     examples: list[ChoiceExample] = []
-    errors = RowErrors()
+    errors = RowErrors(reading)
     for table in list_tables(path, "the path of the examples"):
         for where, row in read_rows(table, reading, errors=errors):
             if is_needed and errors.leaves_out(row, ("label",)):
@@ -80,21 +75,18 @@ def read_swag(
                 try:
                     label = _label(row.get("label"), len(choices), where)
                 except ValueError:
-                    if must_label:
+                    if is_needed:
                         raise
                     label = None
                 # SWAG's test set has no labels: they are missing there, or the column is empty.
                 if label is None and is_needed:
-                    if reading and reading.skip_unlabelled:
-                        errors.num_skipped += 1
-                        continue
-                    raise RowError(
+                    raise Unlabelled(
                         f"{where}: no label; expected the index of the correct choice",
                         "--skip_unlabelled leaves rows without a label out.",
                     )
                 example = ChoiceExample(context, start, choices, label, str(len(examples)), where)
                 examples.append(example)
-    errors.finish(path, len(examples))
+    errors.finish(path)
     if not examples:
         raise ValueError(f"{path} has no rows; expected SWAG's columns or JSONL with choices.")
     return examples

@@ -9,7 +9,6 @@ def read_choices(configs: Configs, files: dict[str, str]) -> dict[str, list[Choi
     """Reads the examples of `run_multiple_choice`."""
 
     def read(use: str, file: str) -> list[ChoiceExample]:
-        is_needed = use != "predict"
-        return read_swag(file, is_needed, is_needed=is_needed, reading=configs.task)
+        return read_swag(file, is_needed=use != "predict", reading=configs.task)
 
     return read_inputs(files, read)

@@ -88,24 +88,21 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
         for values in field(paragraph, "qas", list, where):
             if is_training and isinstance(values, dict) and errors.leaves_out(values):
                 continue
-            try:
+            with errors:
                 values = _in_code_points(values, context, unit)
                 question = _read_question(values, context, is_training, version_2, path, where)
-            except ValueError as error:
-                errors.add(RowError(str(error)))
-                continue
-            if question.id in questions or question.id in skipped:
-                raise ValueError(
-                    f"{path}, question {question.id}: two questions have this id; predictions are "
-                    "written by id, so that ids must be unique."
-                )
-            if question.answer is None or _is_found(question.answer, context):
-                questions[question.id] = question
-            elif is_training:
-                skipped[question.id] = question
-            else:
-                questions[question.id] = dataclasses.replace(question, answer=None)
-    errors.finish(str(path), len(questions) + len(skipped))
+                if question.id in questions or question.id in skipped:
+                    raise ValueError(
+                        f"{path}, question {question.id}: two questions have this id; predictions "
+                        "are written by id, so that ids must be unique."
+                    )
+                if question.answer is None or _is_found(question.answer, context):
+                    questions[question.id] = question
+                elif is_training:
+                    skipped[question.id] = question
+                else:
+                    questions[question.id] = dataclasses.replace(question, answer=None)
+    errors.finish(str(path))
     if skipped:
         _log.warning(
             "%s: %d of %d questions skipped, because their answer is not at answer_start; the "
@@ -179,7 +176,7 @@ def _read_question(
             start = field(item, "answer_start", int, where)
             answers.append(SquadAnswer(text, start))
     if is_training and not is_impossible and not answers:
-        raise ValueError(
+        raise RowError(
             f"{where}: no answer to train on; give one, or set --version_2_with_negative if the "
             "question is impossible."
         )
@@ -187,7 +184,7 @@ def _read_question(
     is_within = answer and 0 <= answer.start <= len(context) - len(answer.text)
     if answer and not (is_within and answer.text.strip()):
         if is_training:
-            raise ValueError(
+            raise RowError(
                 f"{where}: answer {answer.text!r} at character {answer.start} of a context of "
                 f"{len(context)}; expected a text within it."
             )

@@ -18,6 +18,7 @@ from typing import Any
 
 from bert_tf.corpus.corpus_format import COMPRESSED, open_decompressed
 from bert_tf.system.files import MAX_DATA_BYTES, read_json_data
+from bert_tf.tasks.base.examples.row_errors import RowError
 from bert_tf.tasks.base.examples.tables import read_json_rows
 
 TFDS = "tfds:"
@@ -185,14 +186,14 @@ def _text(value: Any) -> str:
 
 
 def field(values: Any, key: str, kind: type, where: str) -> Any:
-    """Returns a required field; ValueError if it is missing or has another type."""
+    """Returns a required field; RowError if it is missing or has another type."""
     if not isinstance(values, dict):
-        raise ValueError(f"{where}: received {values!r:.80}, expected an object with {key!r}.")
+        raise RowError(f"{where}: received {values!r:.80}, expected an object with {key!r}.")
     if key not in values:
-        raise ValueError(
+        raise RowError(
             f"{where}: no {key!r} (it has {', '.join(map(repr, [*values][:9]))}), expected "
             f"{kind.__name__}; is this SQuAD's JSON?"
         )
     if not isinstance(values[key], kind):
-        raise ValueError(f"{where}: {key!r} is {values[key]!r:.80}, expected {kind.__name__}.")
+        raise RowError(f"{where}: {key!r} is {values[key]!r:.80}, expected {kind.__name__}.")
     return values[key]

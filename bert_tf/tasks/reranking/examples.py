@@ -23,7 +23,7 @@ from bert_tf.metrics.ranking import Run, rank
 from bert_tf.system.type_names import Labels, Texts
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
-from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
+from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors, Unlabelled
 from bert_tf.tasks.base.examples.tables import Row, list_tables, read_rows
 from bert_tf.tasks.embedding.beir import read_beir
 
@@ -67,13 +67,12 @@ def read_ranking(
       ValueError: naming files and lines, if a row has another format, a text is empty, a number is
         not finite, or lists have different lengths; or if there are no rows.
     """
-    errors = RowErrors()
+    errors = RowErrors(reading)
     tables = list_tables(path, "--train_file, --eval_file or --predict_file")
     rows = itertools.chain.from_iterable(
         read_rows(table, reading, ("query",), errors) for table in tables
     )
-    skips = must_label and reading is not None and reading.skip_unlabelled
-    examples = _read(rows, path, errors, must_label, skips)
+    examples = _read(rows, path, errors, must_label)
     if not examples:
         raise ValueError(f"{path} has no rows; expected a query with documents on each.")
     return examples
@@ -150,7 +149,6 @@ def _read(
     source: str,
     errors: RowErrors,
     must_label: bool = True,
-    skips: bool = False,
 ) -> list[RankingExample]:
     """Reads rows; see `read_ranking`.
 
@@ -159,18 +157,14 @@ def _read(
       source: source of all rows, for messages.
       errors: collects the errors of rows.
       must_label: whether labels are needed.
-      skips: whether rows without a label are left out.
     """
     lists: dict[str, _List] = {}
-    num_rows = 0
     for where, row in rows:
         if must_label and errors.leaves_out(row):
             continue
-        num_rows += 1
         with errors:
-            if skips and _is_unlabelled(row):
-                errors.num_skipped += 1
-                continue
+            if must_label:
+                _check_labelled(row, where)
             query = _text(row.get("query"), "query", where)
             documents, labels, scores = _documents(row, where, must_label)
             # Pairs with the same query become one list; rows with lists stay separate.
@@ -181,8 +175,7 @@ def _read(
             joined.documents.extend(documents)
             joined.labels.extend(labels)
             joined.scores.extend(scores)
-    num_good = num_rows - len(errors.errors) - errors.num_skipped
-    errors.finish(source, max(0, num_good))
+    errors.finish(source)
     examples = []
     for number, joined in enumerate(lists.values(), 1):
         # Tables have no ids: documents are numbered within their query.
@@ -261,15 +254,12 @@ def is_folder(path: str) -> bool:
     return pathlib.Path(path).is_dir()
 
 
-def _is_unlabelled(row: Row) -> bool:
-    """Returns whether a pair has no label, or a list no labels."""
-    if "document" in row:
-        label = row.get("label")
-    elif "documents" in row:
-        label = row.get("labels")
-    else:
-        return False  # Positives and negatives are labels.
-    return is_missing(label) or label == ""
+def _check_labelled(row: Row, where: str) -> None:
+    """Raises `Unlabelled` for a pair without a label, or a list without labels."""
+    # Positives and negatives are labels.
+    for texts, name in (("document", "label"), ("documents", "labels")):
+        if texts in row and (is_missing(row.get(name)) or row[name] == ""):
+            raise Unlabelled(f"{where}: {name} is {row.get(name)!r}, expected a number for each.")
 
 
 def _documents(

@@ -125,15 +125,15 @@ def _parse(path: str, word_column: int, tag_column: int | str | None) -> tuple[_
             count = 0
         elif line.kind == _WORD:
             count += 1
-            if problem := _problem(columns, form, count):
-                # The reader continues, so that one message lists several errors.
-                remedy = "" if form.is_conllu else _WHOLE_SENTENCES
-                errors.add(RowError(f"{path}, line {number}: {text!r:.80} has {problem}", remedy))
-                continue
-            tag = "" if form.tag is None else columns[form.tag]
-            line = line._replace(word=columns[form.word], tag=tag)
+            # The reader continues after an error, so that one message lists several.
+            with errors:
+                if problem := _problem(columns, form, count):
+                    remedy = "" if form.is_conllu else _WHOLE_SENTENCES
+                    raise RowError(f"{path}, line {number}: {text!r:.80} has {problem}", remedy)
+                tag = "" if form.tag is None else columns[form.tag]
+                line = line._replace(word=columns[form.word], tag=tag)
         lines.append(line)
-    errors.raise_any(len(lines))
+    errors.raise_any()
     return form, lines
 
 

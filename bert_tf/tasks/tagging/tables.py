@@ -166,7 +166,7 @@ def read_tagged_table(
     if errors.errors and has_tags:
         unit = find_unit(lambda unit: len(read(unit)[1].errors), path)
         sentences, errors = read(unit) if unit else (sentences, errors)
-    errors.finish(path, len(sentences))
+    errors.finish(path)
     with_words = [sentence for sentence in sentences if sentence.words]
     if not with_words:
         raise ValueError(f"{path}: no sentences; expected rows with words.")

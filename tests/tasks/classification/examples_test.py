@@ -68,9 +68,9 @@ def test_labels_of_json(tmp_path):
 def test_labels_that_are_none(tmp_path, label, message):
     path = write_labels(tmp_path / "t.jsonl", ["fine", label])
     with pytest.raises(ValueError, match=f"^{path} line 2: {message.replace('|', '[|]')}"):
-        read_text_examples(path, "t", label_column="y")
+        read_text_examples(path, "t", label_column="y", is_needed=True)
     for column, first in (("y", "fine"), ("z", None)):
-        examples = read_text_examples(path, "t", label_column=column, must_label=False)
+        examples = read_text_examples(path, "t", label_column=column)
         assert [example.label for example in examples] == [first, None]
 
 
@@ -82,7 +82,7 @@ def test_columns_that_are_missing(tmp_path):
     with pytest.raises(ValueError, match=f"--text_b_column .*'b'.*{columns}"):
         read_text_examples(path, "sentence", "b")
     with pytest.raises(ValueError, match=f"{path}: --label_column .*'y'.*{columns}"):
-        read_text_examples(path, "sentence", "", "y")
+        read_text_examples(path, "sentence", "", "y", is_needed=True)
     with pytest.raises(ValueError, match="^--text_column "):
         read_text_examples(path, "")
     with pytest.raises(ValueError, match="t.tsv .*row"):
@@ -224,7 +224,7 @@ def test_lists_in_cells_are_lists(tmp_path):
 def test_lists_that_cannot_be_read_are_refused(tmp_path, cell, kind):
     path = write(tmp_path / "t.csv", f'text,label\nx,joy\ny,"{cell}"\n')
     with pytest.raises(ValueError, match=f"{path} line 3"):
-        read_text_examples(path, "text", "", "label", problem_type=kind)
+        read_text_examples(path, "text", "", "label", problem_type=kind, is_needed=True)
 
 
 def test_names_in_brackets_are_names(tmp_path):

@@ -78,9 +78,9 @@ def test_rows_that_are_wrong(tmp_path, changes, message):
     row = {"context": "c", "choices": ["x", "y"], "label": 1}
     path = write_json(tmp_path / "t.jsonl", [row, row | changes])
     with pytest.raises(ValueError, match=f"^{path} line 2: {message}"):
-        read_swag(path)
+        read_swag(path, is_needed=True)
     if "label" in changes:
-        assert [example.label for example in read_swag(path, must_label=False)] == [1, None]
+        assert [example.label for example in read_swag(path)] == [1, None]
 
 
 def test_tables_that_are_something_else(tmp_path):
@@ -111,4 +111,4 @@ def test_labels_and_lists_as_pandas_writes_them(tmp_path):
         tmp_path / "t.jsonl", [{"context": "c", "choices": ["x", "y"], "label": 9}] * 2
     )
     with pytest.raises(ValueError, match=f"2 of 2 .*{path} line 1.*{path} line 2"):
-        read_swag(str(path))
+        read_swag(str(path), is_needed=True)

@@ -7,6 +7,8 @@ from typing import Any
 
 from absl import logging
 
+from bert_tf.config.fine_tuning_config import TableConfig
+
 ACCEPTED = "accept"  # Prodigy's answer for an annotation that counts
 _ANSWERS = frozenset(("reject", "rejected", "ignore", "ignored"))
 _STATUSES = _ANSWERS | {"discard", "discarded", "deleted", "skipped", "cancelled", "canceled"}
@@ -68,16 +70,26 @@ class RowError(ValueError):
         self.remedy = remedy
 
 
+class Unlabelled(RowError):
+    """A row without the label that it needs, which --skip_unlabelled leaves out."""
+
+
 class RowErrors:
     """Collects the errors of rows: each row is read in a `with` block of this object.
 
+    Args:
+      reading: how the user's tables are read; None: the defaults.
+
     Attributes:
-      num_skipped: unlabelled rows that the reader leaves out.
+      num_good: rows that were read without an error.
+      num_skipped: unlabelled rows that are left out.
       num_void: rows left out because their annotation was rejected, see `is_void`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reading: TableConfig | None = None) -> None:
+        self.skips_unlabelled = reading is not None and reading.skip_unlabelled
         self.errors: list[RowError] = []
+        self.num_good = 0
         self.num_skipped = 0
         self.num_void = 0
 
@@ -90,10 +102,13 @@ class RowErrors:
         error: BaseException | None,
         traceback: types.TracebackType | None,
     ) -> bool:
-        if isinstance(error, RowError):
+        if error is None:
+            self.num_good += 1
+        elif isinstance(error, Unlabelled) and self.skips_unlabelled:
+            self.num_skipped += 1
+        elif isinstance(error, RowError):
             self.errors.append(error)
-            return True
-        return False
+        return isinstance(error, RowError)
 
     def leaves_out(self, row: dict[str, Any], columns: Collection[str] = ()) -> bool:
         """Returns whether a row is void, and counts it; the arguments are those of `is_void`."""
@@ -102,18 +117,14 @@ class RowErrors:
         self.num_void += 1
         return True
 
-    def add(self, error: RowError) -> None:
-        """Adds the error of a row."""
-        self.errors.append(error)
-
-    def raise_any(self, num_good: int) -> None:
+    def raise_any(self) -> None:
         """Raises one ValueError for all rows that are wrong."""
         if not self.errors:
             return
         if len(self.errors) == 1:
             raise self.errors[0]
         count = len(self.errors)
-        num_rows = count + num_good + self.num_skipped + self.num_void
+        num_rows = count + self.num_good + self.num_skipped + self.num_void
         shown = "; ".join(error.problem for error in self.errors[:MAX_SHOWN_ERRORS])
         more = f"; and {count - MAX_SHOWN_ERRORS:,} more" if count > MAX_SHOWN_ERRORS else ""
         remedies = " ".join(dict.fromkeys(error.remedy for error in self.errors if error.remedy))
@@ -121,9 +132,9 @@ class RowErrors:
             f"{count:,} of {num_rows:,} rows are wrong: {shown}{more}. {remedies}".rstrip()
         )
 
-    def finish(self, source: str, num_good: int) -> None:
+    def finish(self, source: str) -> None:
         """Logs how many rows of a source are left out; raises as `raise_any` does."""
-        self.raise_any(num_good)
+        self.raise_any()
         if self.num_void:
             logging.info(
                 "%s: %d rows are left out, because their annotation was rejected, skipped or not "

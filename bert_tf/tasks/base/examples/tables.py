@@ -15,7 +15,6 @@ are UTF-8, with or without a byte order mark. Only \\n and \\r\\n end a line. Bl
 allowed at the end of a table, and anywhere in JSONL.
 """
 
-import contextlib
 import csv
 import itertools
 import json
@@ -143,11 +142,12 @@ def read_table(
         if names is None:
             names = _check_header(cells, where)
             continue
-        # A collector suppresses the error of a row; without one the error is raised.
-        with errors or contextlib.nullcontext():
-            if len(cells) != len(names):
-                raise wrong_width(where, cells, names)
+        if len(cells) == len(names):
             yield where, dict(zip(names, cells, strict=True))
+        elif errors is None:
+            raise wrong_width(where, cells, names)
+        else:
+            errors.errors.append(wrong_width(where, cells, names))
 
 
 def find_delimiter(path: str, wanted: Collection[str] = ()) -> tuple[str, bool]:

@@ -17,7 +17,6 @@ word. It truncates sentences that are too long; here no word is lost.
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -62,20 +61,6 @@ class TaggedExamples(NamedTuple):
     def owners(self) -> np.ndarray:
         """Index of the sentence of each row, int64 [N]."""
         return np.array([row.sentence for row in self.tag_rows], np.int64)
-
-
-class Truncations(NamedTuple):
-    """Counts of sentences and words that do not fit, for the log.
-
-    Attributes:
-      sentences_windowed: sentences that are longer than a row.
-      words_cut: words that are longer than a row, and so lose their last tokens.
-      words_without_tokens: words that become [UNK], for example of control characters only.
-    """
-
-    sentences_windowed: int
-    words_cut: int
-    words_without_tokens: int
 
 
 class _WordIds(dict[str, list[int]]):
@@ -138,26 +123,6 @@ def make_tag_rows(
             positions = starts[words] - starts[first] + tokenizer.vocab.text_start
             rows.append(TagRow(number, text, words, positions))
     return rows
-
-
-def truncation_report(
-    sentences: Sequence[TaggedSentence], tokenizer: Tokenizer, max_seq_length: int
-) -> Truncations:
-    """Counts the sentences and words that `make_tag_rows`, with the same arguments, changes."""
-    room = _room(max_seq_length)
-    counts = Counter(itertools.chain.from_iterable(sentence.words for sentence in sentences))
-    # Each distinct word is tokenized once: words repeat far more often than they differ.
-    lengths = {word: len(tokenizer.encode_word(word)) for word in counts}
-    kept = {word: min(max(length, 1), room) for word, length in lengths.items()}
-    sentences_windowed = 0
-    for sentence in sentences:
-        if sum(kept[word] for word in sentence.words) > room:
-            sentences_windowed += 1
-    return Truncations(
-        sentences_windowed=sentences_windowed,
-        words_cut=sum(counts[word] for word, length in lengths.items() if length > room),
-        words_without_tokens=sum(counts[word] for word, length in lengths.items() if not length),
-    )
 
 
 def row_labels(row: TagRow, tag_ids: np.ndarray) -> np.ndarray:

@@ -58,10 +58,9 @@ def read_tagged(
     sentences: list[TaggedSentence] = []
     for file in _list_files(path):
         if is_tagged_table(file):
-            for row in read_tagged_table(file, tag_column, reading, reads_tags=reads_tags):
-                sentences.append(TaggedSentence(row.words, row.tags, row.where))
-            continue
-        sentences += read_conll(file, word_column, tag_column if reads_tags else None)
+            sentences += read_tagged_table(file, tag_column, reading, reads_tags=reads_tags)
+        else:
+            sentences += read_conll(file, word_column, tag_column if reads_tags else None)
     if is_needed:
         return _with_tags_only(sentences, path, reading)
     return sentences

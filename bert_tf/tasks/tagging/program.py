@@ -14,7 +14,7 @@ from bert_tf.tasks.base.programs.inputs import read_inputs
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData
 from bert_tf.tasks.base.programs.teacher import add_teacher_logits, check_labels, read_known
 from bert_tf.tasks.classification.report import class_report_text
-from bert_tf.tasks.tagging.features import TaggedExamples, make_examples, truncation_report
+from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
 from bert_tf.tasks.tagging.files import column_of, predictions_name, with_known_tags, write_tagged
 from bert_tf.tasks.tagging.inputs import TaggedInputs
 from bert_tf.tasks.tagging.model import BertTokenClassifier
@@ -49,19 +49,16 @@ class Tagger(Program):
             if is_labelled:
                 # Spelled as the head's labels, so that reports compare equal names.
                 sentences = with_known_tags(sentences, labels)
-            truncations = truncation_report(sentences, tokenizer, length)
+            examples = make_examples(sentences, labels, tokenizer, length, is_labelled)
             logging.info(
-                "%s: %d sentences, %d words; %d sentences in windows of %d, %d words cut, %d "
-                "without a token.",
+                "%s: %d sentences, %d words, %d rows of up to %d tokens.",
                 use,
                 len(sentences),
                 sum(len(sentence.words) for sentence in sentences),
-                truncations.sentences_windowed,
+                len(examples.rows),
                 length,
-                truncations.words_cut,
-                truncations.words_without_tokens,
             )
-            return make_examples(sentences, labels, tokenizer, length, is_labelled)
+            return examples
 
         return Examples.of_files(read_inputs(self.files, make, self.text_remedy()), labels)
 

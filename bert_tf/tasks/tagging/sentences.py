@@ -15,11 +15,13 @@ class TaggedSentence(NamedTuple):
       words: the words.
       tags: one tag per word; None if the file has no tags.
       source: "FILE line N" of the first word, for messages.
+      offsets: start and end of each word in the text of a table's row; () without such a text.
     """
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     source: str
+    offsets: tuple[tuple[int, int], ...] = ()
 
 
 def read_sentences(x: Texts) -> list[list[str]]:

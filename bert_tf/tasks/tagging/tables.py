@@ -21,7 +21,7 @@ import json
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_tf.config.fine_tuning_config import TableConfig
 from bert_tf.corpus.corpus_format import open_decompressed, plain_ending
@@ -31,6 +31,7 @@ from bert_tf.tasks.base.examples.columns import is_missing
 from bert_tf.tasks.base.examples.offsets import find_unit
 from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors
 from bert_tf.tasks.tagging.brat import BRAT, read_brat
+from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.tasks.tagging.spans import (
     are_spans,
     read_spans,
@@ -63,20 +64,6 @@ TAG_COLUMNS = ("tag", "ner_tag", "ner", "label", "tags", "ner_tags", "labels")
 # Columns and keys that are written:
 PREDICTED_TAGS = "predicted_tags"
 PREDICTED_SPANS = "predicted_entities"
-
-
-class TableSentence(NamedTuple):
-    """A sentence of a table.
-
-    Attributes:
-      where: "FILE line N" of its row, or of its first row.
-      offsets: start and end of each word in the row's text; () if the row has a list of words.
-    """
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    where: str
-    offsets: tuple[tuple[int, int], ...] = ()
 
 
 def is_tagged_table(path: str) -> bool:
@@ -144,7 +131,7 @@ def read_tagged_table(
     reading: TableConfig | None = None,
     *,
     reads_tags: bool = True,
-) -> list[TableSentence]:
+) -> list[TaggedSentence]:
     """Reads the sentences of a table; rows without words are left out.
 
     Args:
@@ -159,7 +146,7 @@ def read_tagged_table(
     name = tag_column if isinstance(tag_column, str) else ""
     has_tags = tag_column is not None and reads_tags
 
-    def read(unit: str) -> tuple[list[TableSentence], RowErrors]:
+    def read(unit: str) -> tuple[list[TaggedSentence], RowErrors]:
         return _read_sentences(path, name, has_tags, reading, unit)
 
     sentences, errors = read("")
@@ -175,15 +162,14 @@ def read_tagged_table(
 
 def _read_sentences(
     path: str, name: str, has_tags: bool, reading: TableConfig | None, unit: str
-) -> tuple[list[TableSentence], RowErrors]:
+) -> tuple[list[TaggedSentence], RowErrors]:
     """Returns the sentences and the errors of rows; `unit` is that of offsets, see `offsets`."""
     errors = RowErrors()
-    sentences: list[TableSentence] = []
+    sentences: list[TaggedSentence] = []
     for where, row in _rows(path, reading, errors):
         if _is_word_row(row):
             # One word per row: the file is read again from its beginning.
-            word_rows = _word_rows(path, name, has_tags, reading, errors)
-            return list(_join_words(word_rows)), errors
+            return list(_join_words(path, name, has_tags, reading, errors)), errors
         if has_tags and errors.leaves_out(row, (name,)):
             continue
         with errors:
@@ -202,12 +188,10 @@ def _rows(
     return tables.read_rows(path, reading, errors=errors)
 
 
-def _first(columns: dict[str, str], names: Sequence[str]) -> str:
-    """Returns the first column of a row, which are by lower case, with one of the names; or ""."""
-    for name in names:
-        if name in columns:
-            return columns[name]
-    return ""
+def _first(row: tables.Row, names: Sequence[str]) -> str:
+    """Returns the first column of a row that has one of the names, in any case; or ""."""
+    columns = {key.lower(): key for key in row}
+    return next((columns[name] for name in names if name in columns), "")
 
 
 def _is_list(value: object) -> bool:
@@ -220,125 +204,118 @@ def _is_list(value: object) -> bool:
 
 def _is_word_row(row: tables.Row) -> bool:
     """Returns whether a row has a single word and the number of its sentence."""
-    columns = {key.lower(): key for key in row}
-    word_column = _first(columns, WORD_COLUMNS)
+    word_column = _first(row, WORD_COLUMNS)
     is_word = bool(word_column) and not _is_list(row[word_column])
-    return is_word and bool(_first(columns, SENTENCE_COLUMNS))
+    return is_word and bool(_first(row, SENTENCE_COLUMNS))
 
 
-class _WordRow(NamedTuple):
-    where: str
-    sentence: str
-    word: str
-    tag: str | None
-
-
-def _word_rows(
+def _join_words(
     path: str, tag_name: str, has_tags: bool, reading: TableConfig | None, errors: RowErrors
-) -> Iterator[_WordRow]:
-    for where, row in _rows(path, reading):
-        columns = {key.lower(): key for key in row}
-        # Objects of JSON may lack a key that other rows have.
-        word = row.get(_first(columns, WORD_COLUMNS))
-        number = row.get(_first(columns, SENTENCE_COLUMNS))
-        tag = None
-        with errors:
-            if has_tags:
-                tag_column = _tag_column(row, columns, TAG_COLUMNS, tag_name, where)
-                given = row[tag_column] if tag_column else None
-                tag = None if is_missing(given) else str(given).strip()
-                if tag == "":
-                    raise RowError(f"{where}: no tag in column {tag_column!r}, expected one")
-            if not isinstance(word, str) or not word.strip():
-                raise RowError(f"{where}: no word, expected one")
-            sentence = "" if is_missing(number) else str(number).strip()
-            yield _WordRow(where, sentence, word.strip(), tag)
-
-
-def _join_words(rows: Iterable[_WordRow]) -> Iterator[TableSentence]:
+) -> Iterator[TaggedSentence]:
     """Yields sentences: a row with another number than the row before begins a sentence."""
-    sentence: list[_WordRow] = []
+    words: list[tuple[str, str, str | None]] = []  # location, word and tag
     current = ""
-    for row in rows:
-        # An empty cell continues the sentence: some files number only the first word.
-        if sentence and row.sentence and row.sentence != current:
-            yield _sentence_of(sentence)
-            sentence = []
-        current = row.sentence or current
-        sentence.append(row)
-    if sentence:
-        yield _sentence_of(sentence)
+    for where, row in _rows(path, reading):
+        with errors:
+            word, tag = _read_word(row, where, tag_name, has_tags)
+            # Objects of JSON may lack a key that other rows have.
+            number = row.get(_first(row, SENTENCE_COLUMNS))
+            sentence = "" if is_missing(number) else str(number).strip()
+            # An empty cell continues the sentence: some files number only the first word.
+            if words and sentence and sentence != current:
+                yield _sentence_of(words)
+                words = []
+            current = sentence or current
+            words.append((where, word, tag))
+    if words:
+        yield _sentence_of(words)
 
 
-def _sentence_of(rows: Sequence[_WordRow]) -> TableSentence:
-    words = tuple(row.word for row in rows)
-    tags = tuple(row.tag for row in rows if row.tag is not None)
+def _read_word(
+    row: tables.Row, where: str, tag_name: str, has_tags: bool
+) -> tuple[str, str | None]:
+    """Returns the word of a row and its tag."""
+    tag = None
+    if has_tags:
+        tag_column = _tag_column(row, TAG_COLUMNS, tag_name, where)
+        given = row[tag_column] if tag_column else None
+        tag = None if is_missing(given) else str(given).strip()
+        if tag == "":
+            raise RowError(f"{where}: no tag in column {tag_column!r}, expected one")
+    word = row.get(_first(row, WORD_COLUMNS))
+    if not isinstance(word, str) or not word.strip():
+        raise RowError(f"{where}: no word, expected one")
+    return word.strip(), tag
+
+
+def _sentence_of(rows: Sequence[tuple[str, str, str | None]]) -> TaggedSentence:
+    tags = tuple(tag for _, _, tag in rows if tag is not None)
     # A sentence in which some words lack a tag cannot be trained on.
-    is_tagged = len(tags) == len(words)
-    return TableSentence(words, tags if is_tagged else None, rows[0].where)
+    is_tagged = len(tags) == len(rows)
+    return TaggedSentence(
+        tuple(word for _, word, _ in rows), tags if is_tagged else None, rows[0][0]
+    )
 
 
 # One sentence per row ---------------------------------------------------------------------------
 
 
-def _tag_column(
-    row: tables.Row, columns: dict[str, str], names: Sequence[str], wanted: str, where: str
-) -> str:
+def _tag_column(row: tables.Row, names: Sequence[str], wanted: str, where: str = "") -> str:
     """Returns the column of the tags; "" if the row has none.
 
     Args:
       names: the usual names of the column, in lower case.
       wanted: the column that --tag_column names; "": the first of `names`.
+      where: location of a row that must have the wanted column; "": it may lack it.
     """
     if not wanted:
-        return _first(columns, names)
-    if wanted not in row:
+        return _first(row, names)
+    if wanted not in row and where:
         raise ValueError(
             f"{where} has no column {wanted!r} (--tag_column); its columns are "
             f"{', '.join(map(repr, row))}."
         )
-    return wanted
+    return wanted if wanted in row else ""
 
 
 def _read_row(
     row: tables.Row, where: str, tag_name: str, has_tags: bool, unit: str = ""
-) -> TableSentence:
+) -> TaggedSentence:
     """Reads a sentence in any of the formats with one sentence per row, by the row's keys."""
-    columns = {key.lower(): key for key in row}
-    word_key = _first(columns, WORDS)
-    text_key = _first(columns, TEXTS)
+    word_key = _first(row, WORDS)
+    text_key = _first(row, TEXTS)
     # Prodigy, for example, exports a text and its "tokens" as objects: the text is read.
     if word_key and _is_list(row[word_key]) and not _are_objects(as_list(row[word_key])):
         words = _read_words(as_list(row[word_key]), word_key, where)
-        key = _tag_column(row, columns, TAGS, tag_name, where) if has_tags else ""
+        key = _tag_column(row, TAGS, tag_name, where) if has_tags else ""
         given = as_list(row[key]) if key else None
         if given is None or is_missing(given):
-            return TableSentence(words, None, where)
+            return TaggedSentence(words, None, where)
         if _has_word_spans(row, word_key, key):
             tags = tags_of_spans(read_spans(given, key, where), words, (), where)
-            return TableSentence(words, tags, where)
-        return TableSentence(words, _read_tags(given, words, key, where), where)
+            return TaggedSentence(words, tags, where)
+        return TaggedSentence(words, _read_tags(given, words, key, where), where)
     if text_key and isinstance(row[text_key], str):
         text = row[text_key]
         # A row may have both spans and a label of the whole text: columns with spans come first.
-        with_spans = [name for name in SPANS if name in columns and are_spans(row[columns[name]])]
-        names = (*with_spans, *SPANS, *TAGS)
-        key = _tag_column(row, columns, names, tag_name, where) if has_tags else ""
+        with_spans = [key.lower() for key, value in row.items() if are_spans(value)]
+        names = (*filter(with_spans.__contains__, SPANS), *SPANS, *TAGS)
+        key = _tag_column(row, names, tag_name, where) if has_tags else ""
         given = as_list(row[key]) if key else None
         words = tuple(text.split())
         if isinstance(given, list) and given and isinstance(given[0], str):
             # Kaggle's: a list of tags, one for each word between white space.
-            return TableSentence(words, _read_tags(given, words, key, where), where)
-        if not has_tags and _has_tag_list(row, _find_tags(row, columns, tag_name), len(words)):
+            return TaggedSentence(words, _read_tags(given, words, key, where), where)
+        if not has_tags and _has_tag_list(row, _tag_column(row, TAGS, tag_name), len(words)):
             # The words must be those that are read with tags, for which predictions are written.
-            return TableSentence(words, None, where)
+            return TaggedSentence(words, None, where)
         offsets = tuple(word_offsets(text))
         words = tuple(text[start:end] for start, end in offsets)
         if given is None or is_missing(given):
-            return TableSentence(words, None, where, offsets)
+            return TaggedSentence(words, None, where, offsets)
         spans = read_text_spans(given, key, text, unit, where)
         tags = tags_of_spans(spans, words, offsets, where)
-        return TableSentence(words, tags, where, offsets)
+        return TaggedSentence(words, tags, where, offsets)
     raise RowError(
         f"{where} has {', '.join(map(repr, row))}",
         'Expected {"tokens": [...], "ner_tags": [...]}, {"text": ..., "label": [[start, end, '
@@ -357,13 +334,6 @@ def _has_word_spans(row: tables.Row, word_key: str, tag_key: str) -> bool:
         return False
     # GLiNER's list of spans may be empty.
     return word_key.lower() == "tokenized_text" or are_spans(as_list(row[tag_key]))
-
-
-def _find_tags(row: tables.Row, columns: dict[str, str], wanted: str) -> str:
-    """Returns the column of the tags like `_tag_column`, but "" if the wanted one is missing."""
-    if wanted:
-        return wanted if wanted in row else ""
-    return _first(columns, TAGS)
 
 
 def _has_tag_list(row: tables.Row, key: str, num_words: int) -> bool:
@@ -419,18 +389,17 @@ def with_predictions(
     is_word_table = False
     for where, row in _rows(path, reading):
         row = dict(row)
-        columns = {key.lower(): key for key in row}
         # Later rows may lack the number of the sentence.
         is_word_table = is_word_table or _is_word_row(row)
         if is_word_table:
             if not tags_left:
                 tags_left = list(next(tags))
             row[PREDICTED_TAGS] = tags_left.pop(0)
-        elif sentence is not None and sentence.where == where:
+        elif sentence is not None and sentence.source == where:
             predicted = list(next(tags))
             row[PREDICTED_TAGS] = predicted if is_json else str(predicted)
-            tag_key = _find_tags(row, columns, tag_name)
-            has_word_spans = _has_word_spans(row, _first(columns, WORDS), tag_key)
+            tag_key = _tag_column(row, TAGS, tag_name)
+            has_word_spans = _has_word_spans(row, _first(row, WORDS), tag_key)
             if is_json and (sentence.offsets or has_word_spans):
                 row[PREDICTED_SPANS] = spans_of_tags(predicted, sentence.offsets)
             sentence = next(sentences, None)

@@ -9,10 +9,8 @@ import pytest
 from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import (
     TagRow,
-    Truncations,
     make_tag_rows,
     row_labels,
-    truncation_report,
 )
 from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.vocab import Vocab
@@ -125,22 +123,9 @@ def test_a_long_word_is_cut_and_each_word_keeps_a_piece(tokenizer):
     assert make_tag_rows([sentence()], tokenizer, 3) == []
 
 
-def test_truncations_are_counted(tokenizer):
-    sentences = [
-        sentence("walked", "\u200b", "a"),
-        sentence("xxxxx", "xxxxx", "\u00ad"),
-        sentence("a"),
-    ]
-    assert truncation_report(sentences, tokenizer, 6) == Truncations(1, 2, 2)
-    assert truncation_report(sentences, tokenizer, 5) == Truncations(2, 2, 2)
-    assert truncation_report(sentences, tokenizer, 7) == Truncations(1, 0, 2)
-    assert truncation_report(sentences, tokenizer, 32) == Truncations(0, 0, 2)
-
-
-@pytest.mark.parametrize("function", [make_tag_rows, truncation_report])
-def test_no_room_is_an_error(tokenizer, function):
+def test_no_room_is_an_error(tokenizer):
     with pytest.raises(ValueError, match="max_seq_length .*2;.* 3"):
-        function([sentence("a")], tokenizer, 2)
+        make_tag_rows([sentence("a")], tokenizer, 2)
 
 
 def as_lists(arrays):

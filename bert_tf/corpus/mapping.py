@@ -1,7 +1,7 @@
 """Maps numbers of steps to batches: several at once, in order; a worker makes its own rows."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,23 +51,37 @@ def map_in_order(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
     return mapped.prefetch(NUM_AHEAD).with_options(options)
 
 
+def steps_from(first: int) -> tf.data.Dataset:
+    """Returns the numbers of all steps from one on, int64 []."""
+    return tf.data.Dataset.range(first, np.iinfo(np.int64).max)
+
+
 def map_in_numpy(
     steps: tf.data.Dataset,
-    make: Callable[[np.ndarray], list[np.ndarray]],
-    spec: dict[str, tuple[np.dtype, list[int | None]]],
+    make: Callable[[int], dict[str, np.ndarray]],
+    sample: Mapping[str, np.ndarray],
+    free_axes: Mapping[str, Sequence[int]],
 ) -> tf.data.Dataset:
     """Maps numbers of steps to batches that NumPy makes.
 
     Args:
       steps: int64 [].
-      make: from a step to the arrays of its batch, in the order of `spec`.
-      spec: type of each array by name, and its shape with None where batches differ.
+      make: from a step to the arrays of its batch, by name.
+      sample: arrays of the types and shapes of all batches, in the order of `make`.
+      free_axes: by name of an array, the axes in which batches differ.
     """
+    shapes = {}
+    for name, values in sample.items():
+        shape: list[int | None] = list(values.shape)
+        for axis in free_axes.get(name, ()):
+            shape[axis] = None
+        shapes[name] = shape
 
     @tf.autograph.experimental.do_not_convert
     def load(step: tf.Tensor) -> dict[str, tf.Tensor]:
-        arrays = tf.numpy_function(make, [step], [dtype for dtype, _ in spec.values()])
-        named = zip(spec.items(), arrays, strict=True)
-        return {name: tf.ensure_shape(array, shape) for (name, (_, shape)), array in named}
+        types = [values.dtype for values in sample.values()]
+        arrays = tf.numpy_function(lambda step: list(make(int(step)).values()), [step], types)
+        named = zip(shapes.items(), arrays, strict=True)
+        return {name: tf.ensure_shape(array, shape) for (name, shape), array in named}
 
     return map_in_order(steps, load)

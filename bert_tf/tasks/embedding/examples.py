@@ -27,6 +27,7 @@ from bert_tf.tasks.base.examples import tables
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
 from bert_tf.tasks.base.examples.row_errors import ACCEPTED, RowError, RowErrors, Unlabelled
+from bert_tf.tasks.base.examples.row_values import number_of, numbered_negatives, texts_of
 from bert_tf.tasks.classification.glue import read_sts_benchmark
 from bert_tf.tasks.embedding.beir import read_beir
 
@@ -37,10 +38,6 @@ COLUMNS = {
     "score": ("score", "scores", "label", "similarity", "margin"),
     "text": ("text", "sentence"),
 }
-_NUMBERED = re.compile(r"negative_(\d+)")
-# Columns in which a cell may contain a list, written as text. In other columns a text that looks
-# like a list, such as program code, stays a text.
-_LIST_COLUMNS = ("positives", "pos", "negatives", "neg")
 MAX_STS_SCORE = 5.0
 UNSCORED = -1.0  # in place of a score, as in test sets of Hugging Face and TFDS
 
@@ -226,7 +223,7 @@ def _sts_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for where, row in read_sts_benchmark(path):
         score: float | str = row["score"]
         with contextlib.suppress(RowError):
-            number = _number(score, where, "score")
+            number = number_of(score, "score", where)
             # The reader of rows reports what is no score.
             score = number / MAX_STS_SCORE if 0 <= number <= MAX_STS_SCORE else ""
         yield where, {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": score}
@@ -251,10 +248,7 @@ def _find_columns(row: dict[str, Any], where: str, given: dict[str, str]) -> dic
         else:
             # A column that a flag names has that part only, whatever else its name may mean.
             names[part] = [name for name in known if name in row and name not in given.values()]
-    numbered = [name for name in row if _NUMBERED.fullmatch(name)]
-    # By number: scores follow this order, and negative_10 comes after negative_2.
-    numbered.sort(key=lambda name: int(name.rpartition("_")[2]))
-    names["negative"] += numbered
+    names["negative"] += numbered_negatives(row)
     for part in ("query", "positive", "score"):
         if len(names[part]) > 1:
             raise ValueError(
@@ -280,15 +274,15 @@ def _examples(
     for name in names["score"]:
         if is_missing(row[name]) or row[name] == "":
             raise Unlabelled(f"{where}: {name} is {row[name]!r}, expected a number.")
-    queries = _texts(row, names["query"], where)
+    queries = texts_of(row, names["query"], where)
     if len(queries) != 1:
         raise RowError(
             f"{where}: {names['query'][0]} has {len(queries)} texts, expected one; write a row for "
             "each."
         )
     (query,) = queries
-    positives = _texts(row, names["positive"], where)
-    negatives = _texts(row, names["negative"], where)
+    positives = texts_of(row, names["positive"], where)
+    negatives = texts_of(row, names["negative"], where)
     if not positives:
         raise RowError(f"{where} has no positive; give one.")
     # A text as its own negative would be pushed away from itself.
@@ -302,7 +296,10 @@ def _examples(
         name = names["score"][0]
         value = as_list(row[name])
         values = value if isinstance(value, list) else [value]
-        scores = tuple(_number(one, where, name) for one in values)
+        for one in values:
+            # The labels of pairs may be true and false.
+            number = float(one) if isinstance(one, bool) else number_of(one, name, where)
+            scores = (*scores, number)
         if len(scores) != max(1, len(negatives)):
             raise RowError(
                 f"{where}: {len(scores)} numbers in {name}, expected {max(1, len(negatives))}: one "
@@ -310,30 +307,3 @@ def _examples(
             )
     for positive in positives:
         yield EmbeddingExample(query, positive, tuple(negatives), scores, where)
-
-
-def _texts(row: dict[str, Any], names: list[str], where: str) -> list[str]:
-    """Returns the texts of several columns, each with a text or a list of texts."""
-    texts: list[str] = []
-    for name in names:
-        value = as_list(row[name]) if name in _LIST_COLUMNS else row[name]
-        values = value if isinstance(value, list) else [value]
-        for text in values:
-            if not isinstance(text, str) or not text.strip():
-                raise RowError(
-                    f"{where}: {name} is {row[name]!r:.80}, expected a text, or a list "
-                    "of texts, none of them empty."
-                )
-            texts.append(text)
-    return texts
-
-
-def _number(value: Any, where: str, name: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    # NaN is the only number that differs from itself.
-    if number != number or number in (float("inf"), float("-inf")):
-        raise RowError(f"{where}: {name} is {value!r:.80}, expected a number.")
-    return number

@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.corpus.example_order import order_examples
-from bert_tf.corpus.mapping import InputShard, map_in_numpy
+from bert_tf.corpus.mapping import InputShard, map_in_numpy, steps_from
 from bert_tf.corpus.splitmix import uniform
 from bert_tf.tasks.base.examples.known_texts import text_keys
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of
@@ -183,15 +183,7 @@ def damaged_batches(
         examples, epochs = order_examples(offsets, len(texts), seed)
         return texts.batch(examples, epochs, seed, shard_rows, buckets)
 
-    example = batch(0)
-
-    def make(step: np.ndarray) -> list[np.ndarray]:
-        return list(batch(int(step)).values())
-
-    def static_shape(value: np.ndarray) -> list[int | None]:
-        # With a single bucket the length is static, which XLA needs.
-        length = buckets[0] if len(buckets) == 1 else None
-        return [len(shard_rows), *([length] * (value.ndim - 1))]
-
-    spec = {name: (value.dtype, static_shape(value)) for name, value in example.items()}
-    return map_in_numpy(tf.data.Dataset.range(start_step, np.iinfo(np.int64).max), make, spec)
+    sample = batch(0)
+    # With a single bucket the length is static, which XLA needs.
+    tokens = [name for name, value in sample.items() if value.ndim > 1 and len(buckets) > 1]
+    return map_in_numpy(steps_from(start_step), batch, sample, dict.fromkeys(tokens, (1,)))

@@ -12,10 +12,8 @@ joined with the documents of a TREC run.
 """
 
 import itertools
-import math
 import pathlib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from bert_tf.config.fine_tuning_config import TableConfig
@@ -24,6 +22,12 @@ from bert_tf.system.type_names import Labels, Texts
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
 from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors, Unlabelled
+from bert_tf.tasks.base.examples.row_values import (
+    number_of,
+    numbered_negatives,
+    text_of,
+    texts_of,
+)
 from bert_tf.tasks.base.examples.tables import Row, list_tables, read_rows
 from bert_tf.tasks.embedding.beir import read_beir
 
@@ -165,7 +169,7 @@ def _read(
         with errors:
             if must_label:
                 _check_labelled(row, where)
-            query = _text(row.get("query"), "query", where)
+            query = text_of(row.get("query"), "query", where)
             documents, labels, scores = _documents(row, where, must_label)
             # Pairs with the same query become one list; rows with lists stay separate.
             key = query if "document" in row else where
@@ -267,21 +271,20 @@ def _documents(
 ) -> tuple[list[str], list[float], list[float]]:
     """Returns the documents of a row, their labels and the teacher's scores."""
     if "document" in row:
-        texts = [_text(row["document"], "document", where)]
+        texts = [text_of(row["document"], "document", where)]
         labels = _numbers([row.get("label")], "label", where, must_label)
         scores = _numbers([row["score"]], "score", where) if "score" in row else []
     elif "documents" in row:
-        texts = list(_texts(row, ("documents",), where))
+        texts = texts_of(row, ("documents",), where)
         given = as_list(row.get("labels"))
         labels = _numbers(given, "labels", where) if given is not None or must_label else []
         labels = labels or [0.0] * len(texts)  # Documents to rank have no labels.
         scores = _numbers(row["scores"], "scores", where) if row.get("scores") else []
     else:
-        positives = list(_texts(row, ("positive", "positives"), where))
-        numbered = [name for name in row if re.fullmatch(r"negative_\d+", name)]
-        # By number: `scores` follow this order, and negative_10 comes after negative_2.
-        numbered.sort(key=lambda name: int(name.removeprefix("negative_")))
-        negatives = list(_texts(row, ("negative", "negatives", *numbered), where))
+        known = {name: value for name, value in row.items() if value is not None}
+        positives = texts_of(known, filter(known.__contains__, ("positive", "positives")), where)
+        names = filter(known.__contains__, ("negative", "negatives"))
+        negatives = texts_of(known, [*names, *numbered_negatives(known)], where)
         if not positives:
             raise ValueError(
                 f"{where} has {', '.join(map(str, row))}; expected query with positive and "
@@ -300,26 +303,6 @@ def _documents(
     return texts, labels, scores
 
 
-def _texts(row: Row, names: tuple[str, ...], where: str) -> Iterator[str]:
-    """Yields the texts of several columns, each with a text or a list of texts."""
-    for name in names:
-        value = row.get(name)
-        if name.endswith("s"):
-            # Only plural columns: a single text may be code that looks like a list.
-            value = as_list(value)
-        if isinstance(value, list):
-            for item in value:
-                yield _text(item, name, where)
-        elif value is not None:
-            yield _text(value, name, where)
-
-
-def _text(value: object, name: str, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise RowError(f"{where}: {name} is {value!r:.80}, expected a text.")
-    return value
-
-
 def _numbers(values: object, name: str, where: str, must_be: bool = True) -> list[float]:
     """Reads a list of finite numbers; unless they must be given, missing numbers are 0."""
     values = as_list(values)
@@ -327,14 +310,6 @@ def _numbers(values: object, name: str, where: str, must_be: bool = True) -> lis
         raise RowError(f"{where}: {name} is {values!r:.80}, expected a list of numbers.")
     numbers = []
     for value in values:
-        if not must_be and value in (None, ""):
-            value = 0.0
-        try:
-            # float(True) would be 1.
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise RowError(f"{where}: {name} is {value!r:.80}, expected a number.")
-        numbers.append(number)
+        is_missing_label = not must_be and value in (None, "")
+        numbers.append(0.0 if is_missing_label else number_of(value, name, where))
     return numbers

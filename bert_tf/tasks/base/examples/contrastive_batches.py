@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.corpus.example_order import order_examples
-from bert_tf.corpus.mapping import ALL, InputShard, map_in_numpy
+from bert_tf.corpus.mapping import ALL, InputShard, map_in_numpy, steps_from
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of
 from bert_tf.text.packing import INPUTS
 
@@ -262,12 +262,11 @@ def contrastive_batches(
     shard: InputShard,
 ) -> tf.data.Dataset:
     """Returns an endless `tf.data` dataset of batches; see `row_batches.training_batches`."""
-    steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
 
     def choose(step: int) -> tuple[np.ndarray, int]:
         return dataset.choose(step, batch_size, seed)
 
-    return _make_batches(dataset, steps, choose, batch_size, buckets, shard)
+    return _make_batches(dataset, steps_from(start_step), choose, batch_size, buckets, shard)
 
 
 def evaluation_contrastive_batches(
@@ -292,20 +291,16 @@ def _make_batches(
     longest = (buckets[-1], buckets[-1])
     # A batch without examples has the names, types and shapes of all batches.
     sample = dataset.batch(np.zeros([0], np.int64), 0, len(shard_rows), longest)
+    # The length differs between batches.
+    tokens = [name for name in sample if name.endswith(INPUTS) and len(buckets) > 1]
 
-    def make(step: np.ndarray) -> list[np.ndarray]:
-        examples, epoch = choose(int(step))
+    def make(step: int) -> dict[str, np.ndarray]:
+        examples, epoch = choose(step)
         # The lengths are those of the whole batch, so that all workers have the same.
         longest_query, longest_document = dataset.longest(examples, epoch)
         lengths = (bucket_of(longest_query, buckets), bucket_of(longest_document, buckets))
         # The rows of this shard that the batch has; `batch` fills up the others.
         local_examples = examples[shard_rows[shard_rows < len(examples)]]
-        return list(dataset.batch(local_examples, epoch, len(shard_rows), lengths).values())
+        return dataset.batch(local_examples, epoch, len(shard_rows), lengths)
 
-    signature = {}
-    for name, values in sample.items():
-        shape: list[int | None] = list(values.shape)
-        if name.endswith(INPUTS) and len(buckets) > 1:
-            shape[-1] = None  # The length differs between batches.
-        signature[name] = (values.dtype, shape)
-    return map_in_numpy(steps, make, signature)
+    return map_in_numpy(steps, make, sample, dict.fromkeys(tokens, (-1,)))

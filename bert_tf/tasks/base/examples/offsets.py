@@ -8,36 +8,12 @@ from collections.abc import Callable
 
 from absl import logging
 
-
-def _utf16(text: str, offset: int) -> int:
-    return len(text.encode("utf-16-le")[: 2 * offset].decode("utf-16-le"))
-
-
-def _utf8(text: str, offset: int) -> int:
-    return len(text.encode("utf8")[:offset].decode("utf8"))
-
-
-def _two_for_a_break(text: str, offset: int) -> int:
-    head = text.replace("\n", "\r\n")[:offset]
-    return len(head) - head.count("\r\n")
-
-
-def _one_for_a_break(text: str, offset: int) -> int:
-    head = text.replace("\r\n", "\n")[:offset]
-    return len(head) + head.count("\n")
-
-
-_COUNTS = {
-    "UTF-16 units": _utf16,
-    "bytes of UTF-8": _utf8,
-    "characters, two for a line break": _two_for_a_break,
-    "characters, one for a line break": _one_for_a_break,
-}
-_SIZES: dict[str, Callable[[str], int]] = {
-    "UTF-16 units": lambda text: len(text.encode("utf-16-le")) // 2,
-    "bytes of UTF-8": lambda text: len(text.encode("utf8")),
-    "characters, two for a line break": lambda text: len(text.replace("\n", "\r\n")),
-    "characters, one for a line break": lambda text: len(text.replace("\r\n", "\n")),
+# Encoding, and bytes of a unit.
+_ENCODINGS = {"UTF-16 units": ("utf-16-le", 2), "bytes of UTF-8": ("utf8", 1)}
+# A line break of the text, and how the other program counted it.
+_LINE_BREAKS = {
+    "characters, two for a line break": ("\n", "\r\n"),
+    "characters, one for a line break": ("\r\n", "\n"),
 }
 
 
@@ -50,7 +26,7 @@ def find_unit(count_wrong: Callable[[str], int], source: str) -> str:
     """
     found = ""
     fewest = count_wrong("")
-    for unit in _COUNTS:
+    for unit in (*_ENCODINGS, *_LINE_BREAKS):
         # A single wrong offset does not make the others those of code points.
         if fewest and (wrong := count_wrong(unit)) < fewest:
             found = unit
@@ -76,9 +52,19 @@ def code_points(text: str, offset: int, unit: str) -> int:
     """
     if not unit:
         return offset
-    if not 0 <= offset <= _SIZES[unit](text):
+    if unit in _ENCODINGS:
+        encoding, num_bytes = _ENCODINGS[unit]
+        counted: str | bytes = text.encode(encoding)
+        end = num_bytes * offset
+    else:
+        counted = text.replace(*_LINE_BREAKS[unit])
+        end = offset
+    if not 0 <= end <= len(counted):
         raise ValueError(f"offset {offset} is outside of the text")
+    before = counted[:end]
+    if isinstance(before, str):
+        return len(before.replace(*_LINE_BREAKS[unit][::-1]))
     try:
-        return _COUNTS[unit](text, offset)
+        return len(before.decode(encoding))
     except UnicodeDecodeError:
         raise ValueError(f"offset {offset} is within a character") from None

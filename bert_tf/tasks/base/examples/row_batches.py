@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.corpus.example_order import order_examples
-from bert_tf.corpus.mapping import ALL, InputShard, map_in_numpy
+from bert_tf.corpus.mapping import ALL, InputShard, map_in_numpy, steps_from
 from bert_tf.system.number_arguments import check_numbers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of, longest_first
 
@@ -38,8 +38,7 @@ def training_batches(
         row_ids, _ = order_examples(positions, len(rows), seed)
         return row_ids, int(rows.lengths[row_ids].max())
 
-    steps = tf.data.Dataset.range(start_step, np.iinfo(np.int64).max)
-    return _batches(rows, steps, choose, batch_size, buckets, shard)
+    return _batches(rows, steps_from(start_step), choose, batch_size, buckets, shard)
 
 
 def evaluation_batches(
@@ -94,7 +93,7 @@ def epoch_batches(
             ids, _ = order_examples(epoch * len(rows) + ids, len(rows), seed)
         return ids, int(rows.lengths[ids].max())
 
-    steps = tf.data.Dataset.range(first_step, np.iinfo(np.int64).max)
+    steps = steps_from(first_step)
     return _batches(rows, steps, choose, batch_size, buckets, ALL, is_filled=False), num_steps
 
 
@@ -111,24 +110,19 @@ def _batches(
     shard_rows = shard.rows(batch_size)
     # A batch without examples has the names, types and shapes of all batches.
     sample = rows.batch(np.zeros([0], np.int64), len(shard_rows), buckets[-1])
-    # The axis of tokens, whose size differs from batch to batch.
-    axes = dict.fromkeys(sample, -1) | dict.fromkeys(rows.token_scores, -2)
-    # Features without an axis of tokens have a fixed shape.
-    without_tokens = {*rows.labels, "row_ids", "example_weights"}
+    free_axes = {}
+    for name in sample:
+        # Batches that are not filled up differ in size.
+        axes = [] if is_filled else [0]
+        # The features with an axis of tokens, whose size differs from batch to batch.
+        if name not in {*rows.labels, "row_ids", "example_weights"} and len(buckets) > 1:
+            axes.append(-2 if name in rows.token_scores else -1)
+        free_axes[name] = axes
 
-    def make(step: np.ndarray) -> list[np.ndarray]:
-        row_ids, longest = choose(int(step))
-        length = bucket_of(longest, buckets)
+    def make(step: int) -> dict[str, np.ndarray]:
+        row_ids, longest = choose(step)
         local_ids = row_ids[shard_rows[shard_rows < len(row_ids)]]
         num_rows = len(shard_rows) if is_filled else len(local_ids)
-        return list(rows.batch(local_ids, num_rows, length).values())
+        return rows.batch(local_ids, num_rows, bucket_of(longest, buckets))
 
-    signature = {}
-    for name, values in sample.items():
-        shape: list[int | None] = list(values.shape)
-        if not is_filled:
-            shape[0] = None
-        if name not in without_tokens and len(buckets) > 1:
-            shape[axes[name]] = None
-        signature[name] = (values.dtype, shape)
-    return map_in_numpy(steps, make, signature)
+    return map_in_numpy(steps, make, sample, free_axes)

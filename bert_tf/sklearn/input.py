@@ -29,20 +29,12 @@ class ClassTargets(NamedTuple):
 
 
 def read_single_texts(values: TextColumn) -> list[str]:
-    """Returns X, a column [N] or [N, 1] in any form that `read_texts` takes, as a list of texts.
-
-    Raises:
-      ValueError: naming the first value that is not a text.
-    """
+    """Returns X, a column [N] or [N, 1] in any form that `read_texts` takes, as a list of texts."""
     return read_texts(_checked_column(values), "X")
 
 
 def read_texts_or_pairs(values: Texts) -> TextsOrPairs:
-    """Returns X as a list of texts; or of pairs, if it is a list of tuples or two columns [N, 2].
-
-    Raises:
-      ValueError: naming the first value that is not a text.
-    """
+    """Returns X as texts; or as pairs, if it is a list of tuples or two columns [N, 2]."""
     firsts, seconds = read_pairs(_checked_column(values))
     if seconds is None:
         return firsts
@@ -119,11 +111,7 @@ def _check_not_missing(y: np.ndarray) -> None:
 
 
 def read_targets(y: Labels) -> np.ndarray:
-    """Returns the numbers of a regressor, float64 [N].
-
-    Raises:
-      ValueError: if one is missing or infinite, or they are not numbers.
-    """
+    """Returns the numbers of a regressor, float64 [N]."""
     column = column_or_1d(y, warn=True)
     return check_array(column, ensure_2d=False, dtype=np.float64, input_name="y")
 

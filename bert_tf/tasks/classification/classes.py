@@ -120,9 +120,6 @@ class ClassLabels:
 
         Args:
           spec: the type of the labels; None without labels.
-
-        Raises:
-          ValueError: if the labels do not fit the model.
         """
         has_names = getattr(spec, "dtype", None) == tf.string
         if has_names and (self.problem_type != "single_label" or not self.names):

@@ -138,11 +138,7 @@ def find_label(name: str, labels: Sequence[str]) -> int | None:
 
 
 def parse_thresholds(text: str) -> dict[str, float]:
-    """Returns the thresholds of a flag by label: LABEL=THRESHOLD,... or a JSON object.
-
-    Raises:
-      ValueError: naming the part that is neither.
-    """
+    """Returns the thresholds of a flag by label: LABEL=THRESHOLD,... or a JSON object."""
     # JSON is for labels that contain a comma or an equals sign.
     if text.lstrip().startswith("{"):
         try:
@@ -187,9 +183,6 @@ def calibrated(
       logits: float [E, C], without temperature.
       labels: int [E], or 0 and 1 [E, C].
       problem_type: `single_label` or `multi_label`.
-
-    Raises:
-      ValueError: if there are no examples, the labels are numbers, or scores are not finite.
     """
     _check_examples(logits, problem_type, "calibrate")
     found = dataclasses.replace(decisions, temperature=calibration.best_temperature(logits, labels))
@@ -219,10 +212,6 @@ def with_best_thresholds(
     Args:
       decisions: those before, whose temperature is kept.
       logits, labels, problem_type: see `calibrated`.
-
-    Raises:
-      ValueError: if there are no examples, scores are not finite, or there are other than two
-        classes.
     """
     _check_examples(logits, problem_type, "choose_thresholds")
     num_labels = logits.shape[1]
@@ -269,11 +258,7 @@ def settings_of(decisions: Decisions, labels: Sequence[str]) -> dict[str, str]:
 
 
 def arguments_of(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Returns recorded settings as arguments of models and serving classes; {} without any.
-
-    Raises:
-      ValueError: if they are damaged.
-    """
+    """Returns recorded settings as arguments of models and serving classes; {} without any."""
     arguments: dict[str, Any] = {}
     if text := settings.get("temperature"):
         try:

@@ -222,11 +222,7 @@ def _text(row: dict[str, Any], column: str, flag: str, where: str) -> str:
 def read_label(
     row: dict[str, Any], columns: Sequence[str], given: LabelReading, where: str
 ) -> str | None:
-    """Returns the label of a row, several separated by "|"; None for an unlabelled row.
-
-    Raises:
-      ValueError: if it is not a label.
-    """
+    """Returns the label of a row, several separated by "|"; None for an unlabelled row."""
     if len(columns) > 1:
         return _decisions(row, columns, where)
     value = row.get(columns[0]) if columns else None
@@ -290,11 +286,7 @@ def _listed(cell: str, kind: str, where: str) -> Any:
 
 
 def _decisions(row: dict[str, Any], columns: Sequence[str], where: str) -> str | None:
-    """Returns the labels whose columns say 1; None for an example without a judgment.
-
-    Raises:
-      RowError: if a column says neither 0 nor 1.
-    """
+    """Returns the labels whose columns say 1; None for an example without a judgment."""
     if missing := [name for name in columns if name not in row]:
         raise ValueError(_missing_column(row, missing[0], "a name in --label_column", where))
     cells = [_decision_text(row[name]) for name in columns]
@@ -318,11 +310,7 @@ def _decision_text(value: Any) -> str:
 
 
 def label_text(value: Any, where: str) -> str:
-    """Returns the text of one label.
-
-    Raises:
-      RowError: if it is not a label.
-    """
+    """Returns the text of one label."""
     # Before numbers, because bool is a subclass of int; "true" is JSON's spelling.
     if isinstance(value, bool):
         return str(value).lower()
@@ -335,11 +323,7 @@ def label_text(value: Any, where: str) -> str:
 
 
 def number_of(label: str, where: str) -> float:
-    """Returns a label as a number.
-
-    Raises:
-      RowError: if it is not a finite number.
-    """
+    """Returns a label as a number."""
     try:
         value = float(label.replace("_", "?"))  # Python takes 1_0 for ten.
     except ValueError:

@@ -145,11 +145,7 @@ def copied_embedder(source: BertEmbedder | str | pathlib.Path) -> BertEmbedder:
 
 
 def classifier_config(config: ModelConfig, embedding: EmbeddingConfig) -> ModelConfig:
-    """Returns the configuration of a classifier whose head reads the vectors of an embedder.
-
-    Raises:
-      ValueError: if a classifier has no such pooling.
-    """
+    """Returns the configuration of a classifier whose head reads the vectors of an embedder."""
     pooling = ",".join(embedding.pooling)
     if pooling not in ("cls", "mean") or embedding.dense:
         dense = f" and has {len(embedding.dense)} dense layers" if embedding.dense else ""

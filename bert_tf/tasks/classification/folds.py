@@ -42,9 +42,6 @@ def assign_folds(
     Args:
       num_folds: K.
       is_number: whether the labels are numbers, to sort by value.
-
-    Raises:
-      ValueError: if there are fewer examples than folds.
     """
     if len(examples) < num_folds:
         raise ValueError(
@@ -137,11 +134,7 @@ class FoldClassifier(Classifier):
 
 
 def run_folds(configs: Configs, files: dict[str, str], texts: LabelledTexts) -> int:
-    """Trains and predicts each fold that is not done; returns the exit status.
-
-    Raises:
-      ValueError: if a fold was done with other examples.
-    """
+    """Trains and predicts each fold that is not done; returns the exit status."""
     num_folds = configs.task.folds
     folder = pathlib.Path(configs.training.output_dir)
     examples = texts.splits["train"]
@@ -192,11 +185,7 @@ def digest_of(examples: Sequence[TextExample], rows: np.ndarray) -> str:
 
 
 def read_done(folder: pathlib.Path, digest: str) -> dict[str, float] | None:
-    """Returns the metrics of a fold that is done; None if it is not.
-
-    Raises:
-      ValueError: if it was done with other examples.
-    """
+    """Returns the metrics of a fold that is done; None if it is not."""
     if not (folder / DONE).exists() or not (folder / TABLE).exists():
         return None
     done = read_json(folder / DONE)

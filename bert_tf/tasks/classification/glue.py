@@ -113,11 +113,7 @@ def reads_pairs(settings: Mapping[str, str]) -> bool:
 
 
 def glue_task(name: str) -> GlueTask:
-    """Returns the task with a name, in any case and with or without the hyphen: SST-2, sst2.
-
-    Raises:
-      ValueError: listing the names, if there is no such task.
-    """
+    """Returns the task with a name, in any case and with or without the hyphen: SST-2, sst2."""
     plain = {key.replace("-", ""): task for key, task in GLUE.items()}
     task = plain.get(name.strip().lower().replace("-", "").replace("_", ""))
     if task is None:

@@ -80,11 +80,7 @@ class LabelledTexts:
             )
 
     def _read_splits(self) -> dict[str, list[TextExample]]:
-        """Reads the splits that the flags ask for.
-
-        Raises:
-          ValueError: if the task has no such split.
-        """
+        """Reads the splits that the flags ask for."""
         if not self.reads_glue or not self.glue:
             files = {SPLITS[use]: file for use, file in self.files.items()}
             # The same file is read once: `Classifier.read` predicts the examples of dev.
@@ -111,11 +107,7 @@ class LabelledTexts:
         )
 
     def check(self) -> None:
-        """Checks the labels, as far as they are known without the weights.
-
-        Raises:
-          ValueError: see `choose_labels` and `is_labelled`.
-        """
+        """Checks the labels, as far as they are known without the weights."""
         before = labels_of_run(self.configs)
         # The labels are those of weights, which this function does not read.
         if "train" not in self.splits and not before and not self.glue:
@@ -131,11 +123,7 @@ class LabelledTexts:
             )
 
     def decisions(self, labels: tuple[str, ...]) -> Decisions:
-        """Returns the temperature and the thresholds of the flags, or that the run recorded.
-
-        Raises:
-          ValueError: if a threshold is for a label that is not there.
-        """
+        """Returns the temperature and the thresholds of the flags, or that the run recorded."""
         given: ClassifierConfig = self.configs.task
         thresholds = parse_thresholds(given.thresholds)
         try:
@@ -209,9 +197,6 @@ class LabelledTexts:
           names: the labels of the head.
           is_predicted: whether the examples are to be predicted.
           is_quiet: whether not to log why examples to predict are not evaluated.
-
-        Raises:
-          ValueError: naming an example without a label, unless the examples are to be predicted.
         """
         if is_predicted and len({example.label for example in examples} - {None}) < 2:
             return False

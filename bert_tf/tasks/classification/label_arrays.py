@@ -23,9 +23,6 @@ def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -
     Args:
       examples: unlabelled ones do not count.
       is_multi_label: whether a label is a set of labels, separated by "|"; "" is the empty set.
-
-    Raises:
-      ValueError: if no example has a label or, of single labels, one is empty.
     """
     found: dict[str, None] = {}
     for example in examples:
@@ -52,9 +49,6 @@ def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: st
       examples: n examples.
       labels: C names of classes; () for regression.
       kind: `single_label`, `regression` or `multi_label`.
-
-    Raises:
-      ValueError: see `label_ids` and `label_values`.
     """
     if kind == "regression":
         return label_values(examples)
@@ -64,11 +58,7 @@ def label_array(examples: Sequence[TextExample], labels: Sequence[str], kind: st
 
 
 def label_ids(examples: Sequence[TextExample], labels: Sequence[str]) -> np.ndarray:
-    """Returns the index of each example's label in `labels`: int32 [n]; -1: unlabelled.
-
-    Raises:
-      ValueError: naming the first label that is not among them, its line, and how many there are.
-    """
+    """Returns the index of each example's label in `labels`: int32 [n]; -1: unlabelled."""
     known = LabelNames(labels)
     _check_known([(example, (example.label,)) for example in examples], known)
     indices = [-1 if example.label is None else known.find(example.label) for example in examples]
@@ -79,9 +69,6 @@ def label_rows(examples: Sequence[TextExample], labels: Sequence[str]) -> np.nda
     """Returns 1 where an example has a label, which are separated by "|", else 0: float32 [n, C].
 
     The row of an unlabelled example is 0, like that of an example with no label.
-
-    Raises:
-      ValueError: see `label_ids`.
     """
     known = LabelNames(labels)
     names = [split_labels(example.label) for example in examples]
@@ -94,11 +81,7 @@ def label_rows(examples: Sequence[TextExample], labels: Sequence[str]) -> np.nda
 
 
 def label_values(examples: Sequence[TextExample]) -> np.ndarray:
-    """Returns the labels as numbers, for regression: float32 [n]; NaN: unlabelled.
-
-    Raises:
-      ValueError: naming the line of a label that is not a finite number.
-    """
+    """Returns the labels as numbers, for regression: float32 [n]; NaN: unlabelled."""
     values = []
     for example in examples:
         label = example.label

@@ -125,9 +125,6 @@ def check_counts(labels: np.ndarray, names: Sequence[str]) -> None:
 
     Args:
       labels: int [N], or 0 and 1 [N, C] for several labels.
-
-    Raises:
-      ValueError: if there is one label, or a label with fewer than two examples.
     """
     if labels.ndim == 1:
         counts = np.bincount(labels, minlength=len(names))

@@ -68,11 +68,7 @@ class Classifier(Program):
             check_kind(source_of(configs.training), self.kind)
 
     def receive_weights(self, weights: Checkpoint | None) -> None:
-        """Refuses weights whose head is for labels of another kind, if they are used as they are.
-
-        Raises:
-          ValueError: naming both kinds.
-        """
+        """Refuses weights for labels of another kind, if they are used as they are."""
         if weights is None or self.configs.training.do_train:
             return
         if weights.problem_type and weights.problem_type != self.kind:

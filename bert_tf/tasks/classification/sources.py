@@ -46,9 +46,6 @@ def find_files(configs: Configs) -> dict[str, str]:
     """Returns the files that the flags need, by use: train, eval, predict.
 
     A GLUE task names its files itself; here each is its folder and the split.
-
-    Raises:
-      ValueError: if a file is not named, or --task_name leaves a flag without effect.
     """
     is_glue = reads_glue(configs)
     task = configs.task.task_name

@@ -57,9 +57,6 @@ def class_weights(text: str, values: np.ndarray, labels: Sequence[str]) -> np.nd
       text: value of the flag, whose form `check_class_weights` has checked.
       values: the labels of the training examples, see `label_array`.
       labels: names of the C classes.
-
-    Raises:
-      ValueError: if a class is unknown.
     """
     if not text:
         return None

@@ -38,9 +38,6 @@ def find_classes(labels: Sequence[str]) -> InferenceClasses:
     """Returns the classes for entailment and contradiction, by name in any case and order.
 
     If there are two classes, such as entailment and not_entailment, the other is the contradiction.
-
-    Raises:
-      ValueError: if not exactly one name begins with "entail".
     """
     names = [str(label).strip().casefold() for label in labels]
     entailment = [index for index, name in enumerate(names) if name.startswith("entail")]
@@ -67,11 +64,7 @@ def check_template(template: str) -> None:
 
 
 def check_candidates(candidates: Any, several: bool) -> list[str]:
-    """Returns the candidate labels as a list.
-
-    Raises:
-      ValueError: if they are not different texts, or too few to choose from.
-    """
+    """Returns the candidate labels as a list."""
     names = read_texts(candidates, "candidates")
     for index, name in enumerate(names):
         if not name.strip():
@@ -137,11 +130,7 @@ def candidate_probabilities(
 def hypothesis_rows(
     model: "ClassifierAnswers", premises: Sequence[str], names: Sequence[str], template: str | None
 ) -> TokenizedDataset:
-    """Returns the pairs of all premises with all hypotheses, [E * K]; only premises are cut.
-
-    Raises:
-      ValueError: if the template has no {}, or a hypothesis leaves no room for a text.
-    """
+    """Returns the pairs of all premises with all hypotheses, [E * K]; only premises are cut."""
     template = TEMPLATE if template is None else template
     check_template(template)
     vocab = model.tokenizer.vocab

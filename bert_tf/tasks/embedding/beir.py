@@ -70,11 +70,7 @@ def read_beir(folder: str | os.PathLike, split: str) -> Beir:
 
 
 def read_collections(folders: Sequence[str], split: str) -> dict[str, Beir]:
-    """Reads collections, by the names of their folders; see `read_beir`.
-
-    Raises:
-      ValueError: also if two folders have the same name.
-    """
+    """Reads collections, by the names of their folders; see `read_beir`."""
     collections: dict[str, Beir] = {}
     for folder in folders:
         name = pathlib.Path(folder).expanduser().name

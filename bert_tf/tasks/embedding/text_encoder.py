@@ -24,11 +24,7 @@ from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 def read_encoder(
     path: str, config_file: str, vocab_file: str, allow_unexpected: str, given: dict[str, Any]
 ) -> Checkpoint:
-    """Reads a checkpoint, optionally with another vocabulary; arguments are named as the flags.
-
-    Raises:
-      ValueError: if the checkpoint cannot be read, or contradicts the `given` fields.
-    """
+    """Reads a checkpoint, optionally with another vocabulary; arguments are named as the flags."""
     checkpoint = read_checkpoint(path, config_file)
     checkpoint.check(starts_of_names(allow_unexpected))
     checkpoint = adapt(checkpoint, vocab_file=vocab_file)

@@ -108,9 +108,6 @@ def read_choices(x: Texts) -> tuple[list[str], list[tuple[str, ...]]]:
 
     Args:
       x: a tuple of two columns, texts and lists of texts; or a list of pairs (text, texts).
-
-    Raises:
-      ValueError: if x is neither, the columns have different lengths, or a value is not a text.
     """
     given = as_two_columns(
         x,

@@ -13,9 +13,6 @@ def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:
 
     Args:
       x: a tuple of two columns, questions and contexts; or a list of pairs (question, context).
-
-    Raises:
-      ValueError: if x is neither, the columns have different lengths, or a value is not a text.
     """
     given = as_two_columns(
         x, "(questions, contexts), a tuple of two lists of texts, or a list of pairs"

@@ -39,9 +39,6 @@ def read_paragraphs(path: str | os.PathLike) -> Iterator[tuple[Any, str]]:
 
     Args:
       path: a JSON file, or tfds:NAME[:SPLIT], such as tfds:squad/v2.0:validation.
-
-    Raises:
-      ValueError: if the file has another format, or the data set cannot be prepared.
     """
     if str(path).startswith(TFDS):
         yield from _tfds_paragraphs(str(path).removeprefix(TFDS))

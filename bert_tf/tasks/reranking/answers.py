@@ -92,11 +92,7 @@ def activate(logits: np.ndarray, activation: str) -> np.ndarray:
 
 
 def read_query_pairs(pairs: Texts) -> tuple[list[str], list[str]]:
-    """Returns the queries and the documents of pairs.
-
-    Raises:
-      ValueError: if these are not pairs of texts.
-    """
+    """Returns the queries and the documents of pairs."""
     if is_empty(pairs):
         return [], []
     queries, documents = read_pairs(pairs)
@@ -106,11 +102,7 @@ def read_query_pairs(pairs: Texts) -> tuple[list[str], list[str]]:
 
 
 def read_candidates(query: object, documents: Column) -> list[str]:
-    """Returns the documents of a query.
-
-    Raises:
-      ValueError: if the query is not a text, or the documents are not a list of texts.
-    """
+    """Returns the documents of a query."""
     if not isinstance(query, str):
         raise ValueError(f"query is {query!r:.80}, expected a text.")
     # `read_texts` rejects an empty column, but a query may have no candidates.

@@ -210,9 +210,6 @@ def read_beir_ranking(
       k: number of documents per query.
       adds_relevant: whether all relevant documents come first, for training; otherwise only
         documents of the run are used, as in a search.
-
-    Raises:
-      ValueError: if the run has an unknown document, or no query of the split.
     """
     beir = read_beir(folder, split)
     if not beir.qrels.keys() & run.keys():

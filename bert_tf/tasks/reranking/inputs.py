@@ -19,11 +19,7 @@ FOLDER_FLAGS = {
 
 
 def read_rankings(configs: Configs, files: dict[str, str]) -> dict[str, list[RankingExample]]:
-    """Reads the queries with documents of `run_reranker`.
-
-    Raises:
-      ValueError: if a flag has no effect, or a file is invalid.
-    """
+    """Reads the queries with documents of `run_reranker`."""
     given: RerankerConfig = configs.task
     usual = RerankerConfig()
     for uses, names in FOLDER_FLAGS.items():

@@ -158,9 +158,6 @@ def gather_words(
 
     Returns:
       For each sentence an array [W, ...], with the type of the outputs.
-
-    Raises:
-      ValueError: if outputs are missing, or rows and sentences do not belong together.
     """
     if len(rows) != len(outputs):
         raise ValueError(

@@ -191,11 +191,7 @@ def column_of(text: str) -> int | str:
 
 
 def tag_names(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
-    """Returns all tags, sorted, "O" before the others.
-
-    Raises:
-      ValueError: if a sentence has no tags, or there is no sentence.
-    """
+    """Returns all tags, sorted, "O" before the others."""
     names: set[str] = set()
     for sentence in sentences:
         names.update(_tags_of(sentence))
@@ -210,11 +206,7 @@ def tag_names(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
 
 
 def tag_ids(sentences: Iterable[TaggedSentence], labels: Sequence[str]) -> list[np.ndarray]:
-    """Returns the label ids of the tags, int32 [words] for each sentence.
-
-    Raises:
-      ValueError: if a sentence has no tags, or a tag that is not a label.
-    """
+    """Returns the label ids of the tags, int32 [words] for each sentence."""
     known = LabelNames(labels)
     ids_of_sentences = []
     for sentence in sentences:

@@ -28,9 +28,6 @@ def read_sentences(x: Texts) -> list[list[str]]:
     """Returns the words of sentences to train on, given as lists of words or as texts.
 
     Texts are split at white space.
-
-    Raises:
-      ValueError: naming the first sentence that is neither, or that has no words.
     """
     column = read_column(x, "texts")
     if isinstance(column[0], str):
@@ -44,11 +41,7 @@ def read_sentences(x: Texts) -> list[list[str]]:
 
 
 def read_words(column: list[Any]) -> list[list[str]]:
-    """Returns the words of sentences given as lists of words, which may be empty.
-
-    Raises:
-      ValueError: naming the first sentence that is not a list, or the first word that is not text.
-    """
+    """Returns the words of sentences given as lists of words, which may be empty."""
     sentences = []
     for index, row in enumerate(column):
         if not isinstance(row, list | tuple | np.ndarray):

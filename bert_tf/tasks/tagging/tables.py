@@ -139,9 +139,6 @@ def read_tagged_table(
         usual names; None: tags are not read.
       reads_tags: False: the words are those that are read with the tags of `tag_column`, but
         without the tags; the column may be missing.
-
-    Raises:
-      ValueError: naming files and lines, if the file cannot be read or rows have another format.
     """
     name = tag_column if isinstance(tag_column, str) else ""
     has_tags = tag_column is not None and reads_tags

@@ -97,9 +97,6 @@ def read_pairs(values: Texts) -> tuple[list[str], list[str] | None]:
     Args:
       values: a column of texts; or pairs as for `read_pair_columns`, of which a list begins with a
         tuple or a dict.
-
-    Raises:
-      ValueError: as `read_texts` and `read_pair_columns`.
     """
     # A tuple of strings is a column of texts; any other tuple is two columns.
     is_columns = isinstance(values, tuple) and not all(isinstance(v, str | bytes) for v in values)
@@ -175,11 +172,7 @@ def _read_two_columns(
 
 
 def as_two_columns(x: object, expected: str) -> tuple[Any, Any]:
-    """Returns two columns, given as a tuple of them or as a list of pairs.
-
-    Raises:
-      ValueError: if they are given in another way, with the ways that are `expected`.
-    """
+    """Returns two columns, given as a tuple of them or as a list of pairs."""
     # The type tells them apart: ([q1, q2], [c1, c2]) would fit both.
     if isinstance(x, list) and x and all(map(_has_two, x)):
         x = tuple(zip(*x, strict=True))

@@ -6,11 +6,7 @@ from bert_tf.tasks.base.examples import tables
 
 
 def read_every_text(files: Sequence[str]) -> Iterator[str]:
-    """Yields each cell of tables, each string in JSON rows and each line of other files.
-
-    Raises:
-      ValueError: naming file and line, if a file cannot be read.
-    """
+    """Yields each cell of tables, each string in JSON rows and each line of other files."""
     for file in files:
         is_dataset = file.startswith("tfds:")
         if not is_dataset and not tables.is_table(file):

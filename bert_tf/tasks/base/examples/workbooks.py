@@ -98,11 +98,7 @@ def _check_size(path: str) -> None:
 
 
 def _count_texts(file: IO[bytes], name: str) -> int:
-    """Returns the number of texts that a member defines.
-
-    Raises:
-      ValueError: if it has declarations, or is XML in another encoding, where none would be found.
-    """
+    """Returns the number of texts that a member defines."""
     count = 0
     rest = file.read(4)
     if rest[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in rest and b"<" in rest:

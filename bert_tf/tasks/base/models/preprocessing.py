@@ -96,9 +96,6 @@ def make_preprocessor(
 
     Args:
       default_length: length if neither `max_seq_length` nor a run's record gives one.
-
-    Raises:
-      ValueError: if the model has fewer positions.
     """
     if checkpoint.vocab is None:
         logging.warning(

@@ -198,9 +198,6 @@ class RawInput:
 
         Returns:
           The data, and the class weights for Keras: None if `pack` applies them.
-
-        Raises:
-          ValueError: if classes are to be balanced, for which all labels must be known.
         """
         if not raw_batches.is_stream(data):
             return data, class_weight

@@ -131,11 +131,7 @@ def model_checksum(content: bytes) -> str:
 
 
 def check_model_part(archive: zipfile.ZipFile, path: str | os.PathLike) -> None:
-    """Checks the model, the part of a LiteRT file that zip checksums do not cover.
-
-    Raises:
-      ValueError: if the model has changed since the file was written.
-    """
+    """Checks the model, the part of a LiteRT file that zip checksums do not cover."""
     # The archive follows the model, which ends where the first member begins.
     end = min(member.header_offset for member in archive.infolist())
     with pathlib.Path(path).open("rb") as file:

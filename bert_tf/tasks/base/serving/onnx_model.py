@@ -104,11 +104,7 @@ class OnnxModel(RowModel):
 
 
 def open_session(path: pathlib.Path, num_threads: int = 0) -> Any:
-    """Opens a file in ONNX Runtime, on the CPU.
-
-    Raises:
-      ValueError: if onnxruntime is not installed, or cannot read the file.
-    """
+    """Opens a file in ONNX Runtime, on the CPU."""
     try:
         import onnxruntime
     except ImportError:

@@ -123,11 +123,7 @@ def load_signatures(folder: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
 
 
 def call_signature(signature: Callable[..., Any], inputs: dict[str, Any]) -> dict[str, Any]:
-    """Calls a loaded function; returns its outputs by name.
-
-    Raises:
-      ValueError: if the model rejects the inputs.
-    """
+    """Calls a loaded function; returns its outputs by name."""
     import tensorflow as tf
 
     try:

@@ -68,11 +68,7 @@ def prediction_log(model_name: str, signature: str, inputs: dict[str, tf.Tensor]
 
 
 def read_warmup(path: pathlib.Path) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """Reads the requests of a file, pairs of a signature's name and its inputs.
-
-    Raises:
-      ValueError: if the file is missing, damaged or has no requests.
-    """
+    """Reads the requests of a file, pairs of a signature's name and its inputs."""
     if not path.is_file():
         raise ValueError(f"{path} is missing; export the model again.")
     try:

@@ -1,16 +1,12 @@
 """Losses for embeddings, in the forms of sentence-transformers.
 
-Each takes the embeddings of a whole batch, because the texts of other examples may be negatives:
-
-    queries    float32 [B, D]
-    documents  float32 [B, M, D], the positive first, then the example's own negatives
-    weights    float32 [B, M], 0 for a document that only fills; a filling example has all 0
-
+Each takes the embeddings of a whole batch, because the texts of other examples may be negatives,
 and returns a `WeightedSum`, whose quotient is the loss. B counts the rows of all devices.
 """
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -20,10 +16,28 @@ from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooling import l2_normalize
 from bert_tf.tasks.embedding.loss_names import SAME_LABEL
 
-Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], WeightedSum]
 LOWEST = -1e9  # the score of filling documents, and of tokens that do not score
 EPSILON = 1e-6  # torch's pairwise_distance adds it to each difference.
 SCALE = 20.0
+
+
+class Vectors(NamedTuple):
+    """The embeddings of a batch.
+
+    Attributes:
+      queries: float32 [B, D].
+      documents: float32 [B, M, D], the positive first, then the example's own negatives.
+      weights: float32 [B, M], 0 for a document that only fills; a filling example has all 0.
+      scores: float32 [B, S], for losses that learn them.
+    """
+
+    queries: tf.Tensor
+    documents: tf.Tensor
+    weights: tf.Tensor
+    scores: tf.Tensor | None = None
+
+
+Loss = Callable[[Vectors], WeightedSum]
 
 
 def cosines(queries: tf.Tensor, documents: tf.Tensor) -> tf.Tensor:
@@ -79,17 +93,12 @@ def own_scores(queries: tf.Tensor, documents: tf.Tensor, similarity: str) -> tf.
     return tf.map_fn(score, (queries, documents), fn_output_signature=tf.float32)
 
 
-def candidate_scores(
-    queries: tf.Tensor,
-    documents: tf.Tensor,
-    weights: tf.Tensor,
-    scale: float,
-    similarity: str = "cosine",
-) -> tf.Tensor:
+def candidate_scores(batch: Vectors, scale: float, similarity: str = "cosine") -> tf.Tensor:
     """Returns scaled similarities of each query with the batch's documents, float32 [B, M * B].
 
     All positives come first, in the order of the queries, then all first negatives, and so on.
     """
+    queries, documents, weights, _ = batch
     if similarity == "cosine":
         queries, documents = l2_normalize(queries), l2_normalize(documents)
     # [B, M, D] -> [M * B, D]: column i is the positive of query i.
@@ -106,28 +115,21 @@ def candidate_scores(
 
 
 def in_batch_negatives(
-    queries: tf.Tensor,
-    documents: tf.Tensor,
-    weights: tf.Tensor,
-    scores: tf.Tensor | None = None,
-    *,
-    scale: float = SCALE,
-    symmetric: bool = False,
-    similarity: str = "cosine",
+    batch: Vectors, *, scale: float = SCALE, symmetric: bool = False, similarity: str = "cosine"
 ) -> WeightedSum:
     """The cross-entropy of finding one's positive among all documents of the batch.
 
     Args:
-      scores: without effect.
       scale: of the similarities, 1 / temperature.
       symmetric: whether half of the loss is that of finding the query of each positive.
 
     Reference: Henderson et al. 2017, "Efficient Natural Language Response Suggestion", section 4;
     MultipleNegativesRankingLoss.
     """
-    found = candidate_scores(queries, documents, weights, scale, similarity)
+    found = candidate_scores(batch, scale, similarity)
     losses = _ranking_losses(found)
-    count = tf.shape(queries)[0]
+    weights = batch.weights
+    count = tf.shape(weights)[0]
     if symmetric:
         # [B, B], a row for each positive, a column for each query.
         positives = tf.where(weights[:, 0] > 0, tf.transpose(found[:, :count]), LOWEST)
@@ -142,37 +144,27 @@ def _ranking_losses(scores: tf.Tensor) -> tf.Tensor:
     return tf.reduce_logsumexp(scores, axis=-1) - tf.linalg.diag_part(scores)
 
 
-def in_batch_accuracy(
-    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, similarity: str = "cosine"
-) -> WeightedSum:
+def in_batch_accuracy(batch: Vectors, similarity: str = "cosine") -> WeightedSum:
     """Counts the queries whose positive scores highest of all documents of the batch."""
-    found = candidate_scores(queries, documents, weights, 1.0, similarity)
-    expected = tf.range(tf.shape(queries)[0], dtype=tf.int64)
+    found = candidate_scores(batch, 1.0, similarity)
+    expected = tf.range(tf.shape(found)[0], dtype=tf.int64)
     right = tf.cast(tf.equal(tf.argmax(found, axis=-1), expected), tf.float32)
-    return WeightedSum(tf.reduce_sum(right * weights[:, 0]), tf.reduce_sum(weights[:, 0]))
+    weights = batch.weights[:, 0]
+    return WeightedSum(tf.reduce_sum(right * weights), tf.reduce_sum(weights))
 
 
-def cosent(
-    queries: tf.Tensor,
-    documents: tf.Tensor,
-    weights: tf.Tensor,
-    scores: tf.Tensor,
-    *,
-    scale: float = SCALE,
-) -> WeightedSum:
+def cosent(batch: Vectors, *, scale: float = SCALE) -> WeightedSum:
     """log(1 + sum exp(scale (cos_i - cos_j))) over all i, j of the batch with score_i < score_j.
 
-    Args:
-      queries, documents, weights: see above; the documents' first is the other text of the pair.
-      scores: float32 [B, 1], how like the texts are, on any scale.
+    The first document is the other text of the pair; scores [B, 1] are on any scale.
 
     Reference: https://kexue.fm/archives/8847.
     """
-    found = scale * cosines(queries, documents[:, :1])[:, 0]
+    found = scale * cosines(batch.queries, batch.documents[:, :1])[:, 0]
     # scale (cos_i - cos_j) in row i and column j, [B, B].
     differences = found[:, None] - found[None, :]
-    given = scores[:, 0]
-    counts = weights[:, 0] > 0
+    given = batch.scores[:, 0]
+    counts = batch.weights[:, 0] > 0
     is_wrong_way = (given[:, None] < given[None, :]) & counts[:, None] & counts[None, :]
     terms = tf.where(is_wrong_way, differences, LOWEST)
     # The 0 is the 1 of the formula: log(exp(0) + sum exp(...)).
@@ -181,26 +173,21 @@ def cosent(
     return WeightedSum(total, tf.ones([]))
 
 
-def cosine_similarity(
-    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
-) -> WeightedSum:
+def cosine_similarity(batch: Vectors) -> WeightedSum:
     """The squared difference of each pair's cosine and its score, float32 [B, 1] in [-1, 1]."""
+    queries, documents, weights, scores = batch
     errors = tf.square(cosines(queries, documents[:, :1])[:, 0] - scores[:, 0]) * weights[:, 0]
     return WeightedSum(tf.reduce_sum(errors), tf.reduce_sum(weights[:, 0]))
 
 
-def same_label(
-    queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
-) -> WeightedSum:
+def same_label(batch: Vectors) -> WeightedSum:
     """The squared error of the cosine of every two texts: 1 with a label in common, else 0.
 
     Pairs with a common label count as much as all others together. A batch without pairs has the
-    loss 0.
-
-    Args:
-      queries, documents, weights: see above; the documents' first is the other text.
-      scores: float32 [B, 2 * C], the labels of the query, then those of the document, as 0 and 1.
+    loss 0. The first document is the other text; scores [B, 2 * C] are the labels of the query,
+    then those of the document, as 0 and 1.
     """
+    queries, documents, weights, scores = batch
     texts = l2_normalize(tf.concat([queries, documents[:, 0]], axis=0))  # [2 * B, D]
     labels = tf.concat(tf.split(scores, 2, axis=1), axis=0)  # [2 * B, C]
     text_weights = tf.concat([weights[:, 0], weights[:, 0]], axis=0)  # [2 * B]
@@ -220,24 +207,16 @@ def same_label(
     return WeightedSum(tf.math.divide_no_nan(total, num_kinds), tf.ones([]))
 
 
-def triplet(
-    queries: tf.Tensor,
-    documents: tf.Tensor,
-    weights: tf.Tensor,
-    scores: tf.Tensor | None = None,
-    *,
-    margin: float = 5.0,
-    distance: str = "euclidean",
-) -> WeightedSum:
+def triplet(batch: Vectors, *, margin: float = 5.0, distance: str = "euclidean") -> WeightedSum:
     """max(0, distance(query, positive) - distance(query, negative) + margin), over the negatives.
 
     Args:
-      scores: without effect.
       margin: by how much a negative should be further away.
       distance: euclidean, or cosine: 1 - cosine.
 
     Reference: Schroff et al. 2015, "FaceNet"; TripletLoss.
     """
+    queries, documents, weights, _ = batch
     if distance == "cosine":
         distances = 1.0 - cosines(queries, documents)
     else:
@@ -247,14 +226,7 @@ def triplet(
     return WeightedSum(tf.reduce_sum(losses * weights[:, 1:]), tf.reduce_sum(weights[:, 1:]))
 
 
-def margin_mse(
-    queries: tf.Tensor,
-    documents: tf.Tensor,
-    weights: tf.Tensor,
-    scores: tf.Tensor,
-    *,
-    similarity: str = "dot",
-) -> WeightedSum:
+def margin_mse(batch: Vectors, *, similarity: str = "dot") -> WeightedSum:
     """The squared difference of the margin and the teacher's.
 
     Margins are dot(query, positive) - dot(query, negative), or those of another similarity; the
@@ -263,30 +235,22 @@ def margin_mse(
     Reference: Hofstätter et al. 2020, "Improving Efficient Neural Ranking Models with
     Cross-Architecture Knowledge Distillation".
     """
+    queries, documents, weights, scores = batch
     # [B, M]; below, one margin for each negative, [B, M - 1].
     found = own_scores(queries, documents, similarity)
     errors = tf.square(found[:, :1] - found[:, 1:] - scores) * weights[:, 1:]
     return WeightedSum(tf.reduce_sum(errors), tf.reduce_sum(weights[:, 1:]))
 
 
-def divergence(
-    queries: tf.Tensor,
-    documents: tf.Tensor,
-    weights: tf.Tensor,
-    scores: tf.Tensor,
-    *,
-    scale: float = SCALE,
-    similarity: str = "cosine",
-) -> WeightedSum:
+def divergence(batch: Vectors, *, scale: float = SCALE, similarity: str = "cosine") -> WeightedSum:
     """The Kullback-Leibler divergence of the teacher's distribution over a query's documents.
 
-    Args:
-      scores: float32 [B, M - 1], the teacher's margins: its score of the positive minus that of
-        each negative. A softmax of scores does not change if one number is added to all.
-      scale: of the similarities, 1 / temperature.
+    The scores [B, M - 1] are the teacher's margins: its score of the positive minus that of each
+    negative. A softmax of scores does not change if one number is added to all.
 
     Reference: Santhanam et al. 2022, "ColBERTv2", section 3.2; MultiVectorDistillKLDivLoss.
     """
+    queries, documents, weights, scores = batch
     found = scale * own_scores(queries, documents, similarity)  # [B, M]
     margins = tf.concat([tf.zeros_like(found[:, :1]), -scores], axis=1)
     counts = weights > 0
@@ -306,18 +270,12 @@ def matryoshka(loss: Loss, dimensions: Sequence[int], factors: Sequence[float]) 
     Reference: Kusupati et al. 2022, "Matryoshka Representation Learning"; MatryoshkaLoss.
     """
 
-    def total(
-        queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
-    ) -> WeightedSum:
-        sums = [
-            loss(
-                l2_normalize(queries[..., :size]),
-                l2_normalize(documents[..., :size]),
-                weights,
-                scores,
-            )
-            for size in dimensions
-        ]
+    def total(batch: Vectors) -> WeightedSum:
+        sums = []
+        for size in dimensions:
+            queries = l2_normalize(batch.queries[..., :size])
+            documents = l2_normalize(batch.documents[..., :size])
+            sums.append(loss(batch._replace(queries=queries, documents=documents)))
         # Of one loss: the weights are the same.
         parts = [factor * one.total for factor, one in zip(factors, sums, strict=True)]
         return WeightedSum(tf.add_n(parts), sums[0].weight)
@@ -338,10 +296,9 @@ def sparse(loss: Loss, query_factor: float, document_factor: float) -> Loss:
     equation 3; SpladeLoss. There the factors rise at the beginning of the run, here they do not.
     """
 
-    def total(
-        queries: tf.Tensor, documents: tf.Tensor, weights: tf.Tensor, scores: tf.Tensor
-    ) -> WeightedSum:
-        found = loss(queries, documents, weights, scores)
+    def total(batch: Vectors) -> WeightedSum:
+        found = loss(batch)
+        queries, documents, weights, _ = batch
         size = tf.shape(documents)[-1]
         flat = tf.reshape(documents, [-1, size]), tf.reshape(weights, [-1])
         more = query_factor * _flops(queries, weights[:, 0]) + document_factor * _flops(*flat)
@@ -359,16 +316,14 @@ def _flops(vectors: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.square(means))
 
 
-def loss_of_data_set(
-    losses: Sequence[Loss], data_set: tf.Tensor, *arguments: tf.Tensor | None
-) -> WeightedSum:
+def loss_of_data_set(losses: Sequence[Loss], data_set: tf.Tensor, batch: Vectors) -> WeightedSum:
     """Returns the loss of a batch of `MixedDataset`.
 
     Args:
       losses: one for each data set.
       data_set: float32 [B], the batch's data set, or 0 for a filling example.
     """
-    branches = [functools.partial(loss, *arguments) for loss in losses]
+    branches = [functools.partial(loss, batch) for loss in losses]
     return tf.switch_case(tf.cast(tf.reduce_max(data_set), tf.int32), branches)
 
 

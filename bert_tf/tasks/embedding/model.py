@@ -29,7 +29,7 @@ from bert_tf.tasks.embedding.contrastive_input import ContrastiveInput
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
 from bert_tf.tasks.embedding.loss_names import IN_BATCH, JOINT
-from bert_tf.tasks.embedding.losses import in_batch_accuracy, make_loss
+from bert_tf.tasks.embedding.losses import Vectors, in_batch_accuracy, make_loss
 from bert_tf.tasks.embedding.network import EmbeddingNetwork
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
 from bert_tf.tasks.embedding.sides import embed_sides
@@ -49,7 +49,7 @@ class InBatchAccuracy(keras.metrics.Mean):
         queries = y_pred[:, 0]  # [B, D]
         documents = y_pred[:, 1:]  # [B, M, D]
         weights = y_true[:, : ops.shape(documents)[1]]  # [B, M]
-        accuracy = in_batch_accuracy(queries, documents, weights)
+        accuracy = in_batch_accuracy(Vectors(queries, documents, weights))
         super().update_state(accuracy.mean(), accuracy.weight)
 
 
@@ -305,7 +305,7 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
         num_documents = ops.shape(documents)[1]
         loss = make_loss(self._loss_name, self._settings, self.dimension)
         # `keras_batch` put the weights of the documents before the scores.
-        return loss(queries, documents, y[:, :num_documents], y[:, num_documents:])
+        return loss(Vectors(queries, documents, y[:, :num_documents], y[:, num_documents:]))
 
     def own_loss(
         self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool

@@ -1,7 +1,7 @@
 """The embedding tasks: training on similar and dissimilar texts, evaluation by retrieval."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from bert_tf.tasks.base.examples.contrastive_batches import ContrastiveDataset, 
 from bert_tf.tasks.base.examples.mixed_batches import DATA_SET, MixedDataset
 from bert_tf.tasks.base.programs.rows_task import RowsTask
 from bert_tf.tasks.embedding.features import SIDES, Collections, RankingExamples, ScoredExamples
-from bert_tf.tasks.embedding.losses import Loss, in_batch_accuracy
+from bert_tf.tasks.embedding.losses import Loss, Vectors, in_batch_accuracy
 from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.tasks.embedding.tsdae_noise import WHOLE, DamagedTexts, damaged_batches
 from bert_tf.training.cached_step import CachedStep, Embeddings
@@ -127,18 +127,17 @@ class EmbeddingTask(RowsTask):
 
     def batch_sums(self, embeddings: Embeddings, labels: Batch) -> dict[str, WeightedSum]:
         """Returns the sums of the loss and, with in-batch losses, of the accuracy."""
-        queries, documents = embeddings  # [B, D], [B, M, D]
         if self.loss is None:
             raise ValueError("The task has no loss.")
-        weights = labels["document_weights"]  # [B, M], 0 for padding
-        loss = self.loss
+        vectors = Vectors(*embeddings, labels["document_weights"], labels.get("scores"))
+        loss: Callable[[Vectors], WeightedSum] = self.loss
         if DATA_SET in labels:
             loss = functools.partial(loss, labels[DATA_SET])
-        sums = {"loss": loss(queries, documents, weights, labels.get("scores"))}
+        sums = {"loss": loss(vectors)}
         if "teacher_loss" in self.sum_names:
             sums |= self._with_teacher(sums["loss"], embeddings, labels)
         if self.is_ranking:
-            sums["accuracy"] = in_batch_accuracy(queries, documents, weights, self.similarity)
+            sums["accuracy"] = in_batch_accuracy(vectors, self.similarity)
         return sums
 
     def _with_teacher(

@@ -12,7 +12,7 @@ from bert_tf.config.ranking_config import RetrieverConfig
 from bert_tf.tasks.base.examples.mixed_batches import MixedDataset
 from bert_tf.tasks.embedding.examples import EmbeddingExample
 from bert_tf.tasks.embedding.features import TextPacker, prepare_data_sets
-from bert_tf.tasks.embedding.losses import loss_of_data_set, make_loss
+from bert_tf.tasks.embedding.losses import Vectors, loss_of_data_set, make_loss
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab
 from tests.float_bounds import assert_close
@@ -99,9 +99,10 @@ def test_a_batch_has_the_texts_and_the_loss_of_its_set(index):
     rng = np.random.default_rng(index)
     queries = tf.constant(rng.normal(size=[BATCH, 8]), tf.float32)
     documents = tf.constant(rng.normal(size=[BATCH, 3, 8]), tf.float32)
-    arguments = [queries, documents, tf.constant(batch["document_weights"])]
+    given = [documents, tf.constant(batch["document_weights"])]
+    vectors = Vectors(queries, *given, tf.constant(batch["scores"]))
     compute = tf.function(functools.partial(loss_of_data_set, parts))
-    found = compute(tf.constant(batch["data_set"]), *arguments, tf.constant(batch["scores"]))
-    own_arguments = [queries, *(values[:, :num_documents] for values in arguments[1:])]
-    alone = parts[index](*own_arguments, expected.get("scores"))
+    found = compute(tf.constant(batch["data_set"]), vectors)
+    own = [values[:, :num_documents] for values in given]
+    alone = parts[index](Vectors(queries, *own, expected.get("scores")))
     assert_close(found.mean(), alone.mean())

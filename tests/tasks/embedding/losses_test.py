@@ -39,7 +39,8 @@ def run(loss, texts, weights, scores):
     with tf.GradientTape() as tape:
         tape.watch(texts)
         documents = tf.stack(texts[1:], axis=1)
-        value = loss(texts[0], documents, tf.constant(weights), scores).mean()
+        vectors = losses.Vectors(texts[0], documents, tf.constant(weights), scores)
+        value = loss(vectors).mean()
     return value.numpy(), [gradient.numpy() for gradient in tape.gradient(value, texts)]
 
 
@@ -162,5 +163,5 @@ def test_accuracy_counts_positives_that_score_highest():
     queries = tf.constant([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     documents = tf.constant([[[1.0, 0.1]], [[1.0, 0.0]], [[9.0, 9.0]]])
     ones = tf.ones([3, 1])
-    found = losses.in_batch_accuracy(queries, documents, ones).mean()
+    found = losses.in_batch_accuracy(losses.Vectors(queries, documents, ones)).mean()
     assert found.numpy() == pytest.approx(1 / 3)

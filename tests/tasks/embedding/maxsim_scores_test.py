@@ -48,9 +48,8 @@ def test_scores_and_gradients_are_those_of_all_products(similarity):
 def test_the_positive_of_each_query_is_found_among_all_documents():
     queries, documents = draw(3, 4, 6), draw(3, 2, 7, 6, seed=2)
     weights = np.array([[1, 1], [1, 0], [1, 1]], np.float32)
-    found = losses.in_batch_negatives(
-        queries, documents, weights, scale=0.5, similarity="maxsim"
-    ).mean()
+    vectors = losses.Vectors(queries, documents, weights)
+    found = losses.in_batch_negatives(vectors, scale=0.5, similarity="maxsim").mean()
     in_order = np.concatenate([documents[:, 0], documents[:, 1]])  # the positives first
     scores = 0.5 * maxsim(scoring(queries), TokenMatrix.of(scoring(in_order)))[:, [0, 1, 2, 3, 5]]
     expected = np.mean(np.log(np.exp(scores).sum(1)) - scores[[0, 1, 2], [0, 1, 2]])
@@ -78,9 +77,8 @@ def test_divergence_is_that_of_two_softmaxes(similarity):
     for own, target, count in zip(scores, teacher, (3, 2), strict=True):
         q, p = (np.exp(one[:count]) / np.exp(one[:count]).sum() for one in (own, target))
         expected.append((p * np.log(p / q)).sum())
-    found = losses.divergence(
-        queries, documents, weights, margins, scale=1.0, similarity=similarity
-    )
+    vectors = losses.Vectors(queries, documents, weights, margins)
+    found = losses.divergence(vectors, scale=1.0, similarity=similarity)
     assert found.mean().numpy() == pytest.approx(np.mean(expected), rel=1e-5)
 
 

@@ -39,19 +39,19 @@ def test_flops_are_the_squared_means_of_rows_that_count():
     documents = tf.constant([[[2.0, 0.0]], [[0.0, 4.0]], [[9.0, 9.0]]])
     weights = tf.constant([[1.0], [1.0], [0.0]])
     nothing = losses.WeightedSum(tf.constant(0.0), tf.constant(2.0))
-    loss = losses.sparse(lambda *_: nothing, 0.1, 0.01)
+    loss = losses.sparse(lambda _: nothing, 0.1, 0.01)
     # Queries: 2^2 + 1^2 = 5; documents: 1^2 + 2^2 = 5.
-    total = loss(queries, documents, weights, None)
+    total = loss(losses.Vectors(queries, documents, weights))
     assert float(total.total / total.weight) == close_to(0.5 + 0.05)
 
 
 def test_in_batch_negatives_by_dot_products():
     queries = tf.constant([[1.0, 0.0], [0.0, 2.0]])
     documents = tf.constant([[[3.0, 1.0]], [[0.5, 1.0]]])
-    ones = tf.ones([2, 1])
-    loss = losses.in_batch_negatives(queries, documents, ones, scale=1.0, similarity="dot")
+    vectors = losses.Vectors(queries, documents, tf.ones([2, 1]))
+    loss = losses.in_batch_negatives(vectors, scale=1.0, similarity="dot")
     scores = np.array([[3.0, 0.5], [2.0, 2.0]])
     expected = np.log(np.exp(scores).sum(axis=1)) - scores.diagonal()
     assert float(loss.total) == close_to(expected.sum())
-    found = losses.in_batch_accuracy(queries, documents, ones, "dot")
+    found = losses.in_batch_accuracy(vectors, "dot")
     assert float(found.total) == 1.0  # The second has two that are equal; the first is not its own.

@@ -51,7 +51,7 @@ search.segments search.stored_vectors
 search.saved_embedder
 tasks.base.examples.columns tasks.base.examples.labels tasks.base.examples.rows
 tasks.base.examples.tables
-tasks.base.programs.inputs tasks.base.programs.program tasks.base.programs.results
+tasks.base.programs.program tasks.base.programs.results
 tasks.base.serving.kind tasks.base.serving.lite_model tasks.base.serving.metadata
 tasks.base.serving.onnx_model tasks.base.serving.row_model
 tasks.*.answers tasks.*.examples tasks.*.inputs tasks.*.kinds tasks.*.report

@@ -33,7 +33,7 @@ CLASSES = {
     "tasks.question_answering.joint_model": "BertJointSpanLabeler",
     "tasks.question_answering.model": "BertSpanLabeler",
     "tasks.tagging.model": "BertTokenClassifier",
-    "tasks.base.models.label_accuracy": "LabelAccuracy",
+    "tasks.base.models.graph_labels": "LabelAccuracy",
     "tasks.base.models.preprocessor": "BertPreprocessor",
     "tasks.embedding.splade_model": "BertSplade",
     "tasks.reranking.model": "BertReranker",

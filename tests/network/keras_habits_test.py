@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining.masked_words.model import BertPretrainer
-from bert_tf.tasks.base.models.label_accuracy import LabelAccuracy
+from bert_tf.tasks.base.models.graph_labels import LabelAccuracy
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice

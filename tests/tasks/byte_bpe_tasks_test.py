@@ -76,7 +76,7 @@ def test_answers_of_real_questions_are_the_fewest_pieces_that_hold_them(change):
         # Offsets grow, so the pieces before and behind end and start outside.
         assert feature.starts[first] <= begin < feature.ends[first]
         assert feature.starts[last] < end <= feature.ends[last]
-        found = feature.span_text(question.context, *positions)
+        found = question.context[slice(*feature.span_offsets(question.context, *positions))]
         assert question.answer.text in found and found == found.lstrip(" ")
         is_text.append(found == question.answer.text)
         head = feature.ids[: feature.context_start].tolist()

@@ -61,7 +61,8 @@ def test_windows_of_question_answering_end_with_the_class_token():
         if feature.start_position == feature.class_position:
             assert feature.end_position == feature.class_position
             continue
-        span = feature.span_text(CONTEXT, feature.start_position, feature.end_position)
+        positions = (feature.start_position, feature.end_position)
+        span = CONTEXT[slice(*feature.span_offsets(CONTEXT, *positions))]
         assert span.strip() == "September"
         found += 1
     assert found

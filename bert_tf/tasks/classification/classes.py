@@ -16,7 +16,7 @@ from bert_tf.tasks.base.examples.columns import (
     read_label_sets,
     read_numbers,
 )
-from bert_tf.tasks.base.models.label_checks import checked_ids, one_hot_ids
+from bert_tf.tasks.base.models.graph_labels import checked_ids, one_hot_ids
 
 
 class ClassLabels:

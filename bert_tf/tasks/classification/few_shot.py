@@ -15,7 +15,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.config import ModelConfig
@@ -23,9 +22,9 @@ from bert_tf.network.pretrained import checkpoint_variables
 from bert_tf.system.type_names import Labels, TextColumn
 from bert_tf.tasks.base.examples import columns
 from bert_tf.tasks.base.examples.labels import check_distinct
-from bert_tf.tasks.base.examples.rows import TokenizedDataset, longest_first
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
+from bert_tf.tasks.base.models.row_outputs import RowOutputs
 from bert_tf.tasks.classification.answers import mean_of_rows, text_examples
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.features import TextExamples, make_examples
@@ -39,7 +38,6 @@ from bert_tf.tasks.classification.pairs import (
 )
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.tsdae_model import BertDenoiser
-from bert_tf.text.packing import INPUTS
 
 VECTOR_BATCH_SIZE = 32
 
@@ -176,9 +174,9 @@ def copy_weights(source: keras.Model, target: keras.Model) -> None:
 
 def fit_head(model: FineTunedModel, examples: TextExamples, problem_type: str) -> None:
     """Fits the head of a classifier on the vectors of its training texts."""
-    vectors = pooled_vectors(model, examples.rows)
+    rows = RowOutputs(model, model.pool_texts).predict(examples.rows, VECTOR_BATCH_SIZE)
     # The mean over the windows of a text: that of their scores, since the head is linear.
-    vectors = mean_of_rows(list(vectors), examples.owners, len(examples.examples))
+    vectors = mean_of_rows(rows, examples.owners, len(examples.examples))
     if not np.isfinite(vectors).all():
         raise FloatingPointError(
             "The embedder's vectors are not finite numbers: its training diverged. Lower the "
@@ -188,17 +186,3 @@ def fit_head(model: FineTunedModel, examples: TextExamples, problem_type: str) -
     # [D + 1, C]: the last row is the bias. The head has its weights as [C, D].
     model.head.output_weights.assign(weights[:-1].T)
     model.head.output_bias.assign(weights[-1])
-
-
-def pooled_vectors(model: FineTunedModel, rows: TokenizedDataset) -> np.ndarray:
-    """Returns the input of the head for each row, float32 [N, D]."""
-    specs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUTS}
-    compute = tf.function(lambda batch: model.pool_texts(batch), input_signature=[specs])
-    order = longest_first(rows)
-    vectors = np.zeros([len(rows), model.config.hidden_size], np.float32)
-    for start in range(0, len(rows), VECTOR_BATCH_SIZE):
-        chosen = order[start : start + VECTOR_BATCH_SIZE]
-        # The first text is the longest of the batch.
-        batch = rows.batch(chosen, len(chosen), int(rows.lengths[chosen[0]]))
-        vectors[chosen] = compute({name: batch[name] for name in INPUTS}).numpy()
-    return vectors

@@ -13,8 +13,7 @@ from bert_tf.config.fine_tuning_config import ClassifierConfig
 from bert_tf.config.rules import Exclusion, Rule, is_set
 from bert_tf.tasks.base.examples.labels import LabelNames, check_distinct
 from bert_tf.tasks.base.models.label_order import spelled_as
-from bert_tf.tasks.base.programs.inputs import labels_of_run
-from bert_tf.tasks.base.programs.program import Configs, has_own_weights
+from bert_tf.tasks.base.programs.program import Configs, has_own_weights, labels_of_run
 from bert_tf.tasks.classification.decisions import Decisions, parse_thresholds
 from bert_tf.tasks.classification.examples import TextExample, decision_names, read_text_examples
 from bert_tf.tasks.classification.glue import glue_task, read_glue

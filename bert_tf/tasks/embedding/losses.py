@@ -28,13 +28,13 @@ class Vectors(NamedTuple):
       queries: float32 [B, D].
       documents: float32 [B, M, D], the positive first, then the example's own negatives.
       weights: float32 [B, M], 0 for a document that only fills; a filling example has all 0.
-      scores: float32 [B, S], for losses that learn them.
+      scores: float32 [B, S]; None for losses that do not learn them.
     """
 
     queries: tf.Tensor
     documents: tf.Tensor
     weights: tf.Tensor
-    scores: tf.Tensor | None = None
+    scores: tf.Tensor = None
 
 
 Loss = Callable[[Vectors], WeightedSum]

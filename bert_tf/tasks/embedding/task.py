@@ -129,7 +129,8 @@ class EmbeddingTask(RowsTask):
         """Returns the sums of the loss and, with in-batch losses, of the accuracy."""
         if self.loss is None:
             raise ValueError("The task has no loss.")
-        vectors = Vectors(*embeddings, labels["document_weights"], labels.get("scores"))
+        queries, documents = embeddings  # [B, D], [B, M, D]
+        vectors = Vectors(queries, documents, labels["document_weights"], labels.get("scores"))
         loss: Callable[[Vectors], WeightedSum] = self.loss
         if DATA_SET in labels:
             loss = functools.partial(loss, labels[DATA_SET])

@@ -1,7 +1,6 @@
 """Reads and checks the examples of `run_multiple_choice`, before TensorFlow is loaded."""
 
-from bert_tf.tasks.base.programs.inputs import read_inputs
-from bert_tf.tasks.base.programs.program import Configs
+from bert_tf.tasks.base.programs.program import Configs, read_inputs
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample, read_swag
 
 

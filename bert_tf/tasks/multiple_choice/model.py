@@ -13,7 +13,7 @@ from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples.columns import read_label_ids, read_numbers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
-from bert_tf.tasks.base.models.label_checks import checked_ids
+from bert_tf.tasks.base.models.graph_labels import checked_ids
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.multiple_choice.answers import ChoiceAnswers, read_choices
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample

@@ -8,8 +8,7 @@ from absl import logging
 from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.network.losses import label_loss_of
 from bert_tf.system.type_names import Outputs, Strategy
-from bert_tf.tasks.base.programs.inputs import read_inputs
-from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
+from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData, read_inputs
 from bert_tf.tasks.base.programs.results import table_text, write_texts
 from bert_tf.tasks.base.programs.teacher import add_teacher_logits, read_known
 from bert_tf.tasks.multiple_choice.answers import best_choice

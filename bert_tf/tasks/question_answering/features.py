@@ -77,11 +77,6 @@ class SquadFeature:
             end += 1
         return start, end
 
-    def span_text(self, context: str, start_position: int, end_position: int) -> str:
-        """Returns the substring of the context between two tokens, both included."""
-        start, end = self.span_offsets(context, start_position, end_position)
-        return context[start:end]
-
 
 class SquadExamples(NamedTuple):
     """Questions, and the windows of their contexts."""

@@ -1,8 +1,7 @@
 """Reads and checks the questions of `run_squad`, before TensorFlow is loaded."""
 
 from bert_tf.config.fine_tuning_config import SquadRunConfig
-from bert_tf.tasks.base.programs.inputs import read_inputs
-from bert_tf.tasks.base.programs.program import Configs
+from bert_tf.tasks.base.programs.program import Configs, read_inputs
 from bert_tf.tasks.question_answering.questions import SquadQuestion, read_squad
 
 

@@ -11,18 +11,17 @@ from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_config import SquadConfig, reading_of_rows
 from bert_tf.config.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.network.dropout import Dropout
-from bert_tf.network.losses import WeightedSum, weigh
+from bert_tf.network.losses import WeightedSum, span_losses, weigh
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples.columns import check_count, read_column, read_numbers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
-from bert_tf.tasks.base.models.label_accuracy import LabelAccuracy
+from bert_tf.tasks.base.models.graph_labels import LabelAccuracy
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.question_answering.answers import END, START, QuestionAnswers
 from bert_tf.tasks.question_answering.columns import read_asked, with_answer
 from bert_tf.tasks.question_answering.features import SquadExamples, make_examples
 from bert_tf.tasks.question_answering.kinds import recorded_reading
-from bert_tf.tasks.question_answering.losses import position_losses
 from bert_tf.text.packing import INPUTS
 
 if typing.TYPE_CHECKING:
@@ -168,3 +167,15 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         """Returns the `reading` of a checkpoint's run."""
         reading = recorded_reading(checkpoint.settings, cls.others_reading)
         return {"reading": reading} if reading else {}
+
+
+def position_losses(outputs: Batch, input_mask: Tensor, positions: Batch) -> dict[str, Tensor]:
+    """Returns the cross-entropies of start and end, by name of the output, float32 [B] each.
+
+    Args:
+      positions: int32 [B], by name of the output.
+    """
+    losses = {}
+    for name in (START, END):
+        losses[name] = span_losses(outputs[name], input_mask, positions[name])
+    return losses

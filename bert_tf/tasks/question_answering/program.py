@@ -10,8 +10,13 @@ from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.config.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.metrics.squad import f1_or_both_empty
 from bert_tf.system.type_names import Outputs, Strategy
-from bert_tf.tasks.base.programs.inputs import read_inputs
-from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData
+from bert_tf.tasks.base.programs.program import (
+    Configs,
+    Examples,
+    Program,
+    RowsTaskData,
+    read_inputs,
+)
 from bert_tf.tasks.base.programs.results import write_texts
 from bert_tf.tasks.base.programs.teacher import add_teacher_logits, read_known
 from bert_tf.tasks.question_answering.answers import SquadPredictions

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
-from bert_tf.network.losses import WeightedSum
+from bert_tf.network.losses import WeightedSum, mask_scores
+from bert_tf.network.soft_losses import soft_class_losses
 from bert_tf.system.type_names import Outputs
 from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
 from bert_tf.tasks.base.programs.rows_task import RowsTask
@@ -21,7 +22,7 @@ from bert_tf.tasks.question_answering.answers import (
 from bert_tf.tasks.question_answering.features import SquadExamples
 from bert_tf.tasks.question_answering.joint_answers import rank_beam_outputs
 from bert_tf.tasks.question_answering.joint_head import BEAM, NO_ANSWER, joint_losses
-from bert_tf.tasks.question_answering.losses import position_losses, soft_span_losses
+from bert_tf.tasks.question_answering.model import position_losses
 from bert_tf.tasks.question_answering.questions import SquadQuestion
 from bert_tf.training.task import Batch
 
@@ -49,7 +50,14 @@ class SquadTask(RowsTask):
         weights = batch["example_weights"]  # [B]
 
         def soft(teacher: Any, temperature: float) -> Any:
-            return soft_span_losses(outputs, teacher, batch["input_mask"], temperature)
+            """Returns the mean of start and end, [B]; the teacher's scores are [B, T, 2]."""
+            soft_losses = []
+            for index, name in enumerate((START, END)):
+                # A distribution over the positions of the row; padding is masked.
+                scores = mask_scores(outputs[name], batch["input_mask"])
+                teacher_scores = mask_scores(teacher[..., index], batch["input_mask"])
+                soft_losses.append(soft_class_losses(scores, teacher_scores, temperature))
+            return sum(soft_losses) / 2.0
 
         return self.losses_with_teacher(batch, losses, soft, weights)
 

@@ -2,8 +2,7 @@
 
 from bert_tf.config.ranking_config import POINTWISE_LOSSES, RerankerConfig
 from bert_tf.metrics.trec import read_run
-from bert_tf.tasks.base.programs.inputs import read_inputs
-from bert_tf.tasks.base.programs.program import Configs
+from bert_tf.tasks.base.programs.program import Configs, read_inputs
 from bert_tf.tasks.reranking.examples import (
     RankingExample,
     is_folder,

@@ -14,8 +14,7 @@ from bert_tf.config.ranking_config import POINTWISE_LOSSES
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.trec import write_run
 from bert_tf.system.type_names import Outputs
-from bert_tf.tasks.base.programs.inputs import read_inputs
-from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
+from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData, read_inputs
 from bert_tf.tasks.base.programs.results import table_text, write_texts
 from bert_tf.tasks.reranking.examples import is_folder
 from bert_tf.tasks.reranking.features import RankingExamples, evaluation_examples, training_rows

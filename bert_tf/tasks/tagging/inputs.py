@@ -4,8 +4,7 @@ from absl import logging
 
 from bert_tf.config.fine_tuning_config import TaggerConfig
 from bert_tf.tasks.base.examples.labels import LabelNames
-from bert_tf.tasks.base.programs.inputs import labels_of_run
-from bert_tf.tasks.base.programs.program import Configs
+from bert_tf.tasks.base.programs.program import Configs, labels_of_run
 from bert_tf.tasks.tagging.files import column_of, read_tagged, tag_ids, tag_names, with_entity_tags
 from bert_tf.tasks.tagging.sentences import TaggedSentence
 

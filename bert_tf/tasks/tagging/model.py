@@ -14,7 +14,7 @@ from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples import columns
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
-from bert_tf.tasks.base.models.label_checks import checked_ids
+from bert_tf.tasks.base.models.graph_labels import checked_ids
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.tagging.answers import TaggerAnswers, gather_words
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples

@@ -10,8 +10,13 @@ from bert_tf.config.fine_tuning_defaults import LEAST_LENGTH, MOST_LENGTH
 from bert_tf.metrics.entities import format_conlleval
 from bert_tf.network.losses import label_loss_of
 from bert_tf.system.type_names import Outputs, Strategy
-from bert_tf.tasks.base.programs.inputs import read_inputs
-from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData
+from bert_tf.tasks.base.programs.program import (
+    Configs,
+    Examples,
+    Program,
+    RowsTaskData,
+    read_inputs,
+)
 from bert_tf.tasks.base.programs.teacher import add_teacher_logits, check_labels, read_known
 from bert_tf.tasks.classification.report import class_report_text
 from bert_tf.tasks.tagging.features import TaggedExamples, make_examples

@@ -44,7 +44,8 @@ def pieces(feature: SquadFeature, tokenizer: WordPiece) -> list[str]:
 
 
 def answer_of(feature: SquadFeature, question: SquadQuestion) -> str:
-    return feature.span_text(question.context, feature.start_position, feature.end_position)
+    positions = (feature.start_position, feature.end_position)
+    return question.context[slice(*feature.span_offsets(question.context, *positions))]
 
 
 def write(path: pathlib.Path, questions: list[Any], context: Any = "The mill stood.") -> str:

@@ -95,7 +95,7 @@ def twin_of(question, features, lists, no_answer, config):
     for _, start_score, end_score, feature, start, end in spans:
         if len(entries) >= config.n_best_size:
             break
-        text = feature.span_text(question.context, start, end)
+        text = question.context[slice(*feature.span_offsets(question.context, start, end))]
         entries.setdefault(text, (start_score, end_score))
     return [(text, *scores) for text, scores in entries.items()], odds
 

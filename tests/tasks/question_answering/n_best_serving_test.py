@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.tasks.base.serving.graph_tokens import Characters
 from bert_tf.tasks.question_answering.candidates import Candidate, Spans, n_best, probabilities
-from bert_tf.tasks.question_answering.n_best_serving import best_texts, with_null
+from bert_tf.tasks.question_answering.serving import best_texts, with_null
 from tests.float_bounds import assert_close
 
 NUM_QUESTIONS = 5

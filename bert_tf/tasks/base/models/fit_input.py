@@ -17,7 +17,7 @@ SplitParts = tuple[Column, Labels | None, Column | None, tuple[Any, ...]]
 
 
 class FitArguments(NamedTuple):
-    """The arguments of `fit` that define the training data; see `TextModel.fit`."""
+    """The arguments of `fit` that define the data; see `TextModel.fit`."""
 
     x: KerasInput | None
     y: Labels | None
@@ -27,15 +27,10 @@ class FitArguments(NamedTuple):
     shuffle: bool
     initial_epoch: int
     steps_per_epoch: int | None
-
-
-class Validation(NamedTuple):
-    """The arguments of `fit` that define the validation data; see `TextModel.fit`."""
-
-    data: KerasInput | None
-    split: float
-    steps: int | None
-    batch_size: int | None
+    validation_data: KerasInput | None
+    validation_split: float
+    validation_steps: int | None
+    validation_batch_size: int | None
 
 
 @dataclasses.dataclass

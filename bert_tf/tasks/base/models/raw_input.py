@@ -25,7 +25,6 @@ from bert_tf.tasks.base.models import raw_batches
 from bert_tf.tasks.base.models.fit_input import (
     FitArguments,
     FitInput,
-    Validation,
     check_is_alone,
     split_off,
     with_known_size,
@@ -52,32 +51,32 @@ class RawInput:
         # `Any`: a task's class calls methods that only its model has.
         self.model: Any = model
 
-    def prepare(self, given: FitArguments, validation: Validation) -> FitInput:
+    def prepare(self, given: FitArguments) -> FitInput:
         """Returns the input of `fit` for Keras, with validation data."""
         remedy = remedy_of(self.model)
         with counting_texts("fit", remedy=remedy):
             prepare = self._read if self.is_raw(given.x) else self._keras_input
-            made = prepare(given, validation)
+            made = prepare(given)
         if made.validation_data is not None:
-            size = validation.batch_size or made.batch_size
+            size = given.validation_batch_size or made.batch_size
             with counting_texts("fit, validation_data", remedy=remedy) as counts:
                 made.options["validation_data"] = self.evaluation_data(
                     made.validation_data, size, made.known_texts, counts
                 )
-            made.options["validation_steps"] = validation.steps
+            made.options["validation_steps"] = given.validation_steps
             made.options["validation_batch_size"] = size
         return made
 
-    def _read(self, given: FitArguments, validation: Validation) -> FitInput:
+    def _read(self, given: FitArguments) -> FitInput:
         """Reads raw input; see `fit`."""
         x: Any = given.x
         y = given.y
         weights = given.sample_weight
-        validation_data: Any = validation.data
-        if validation.split and validation_data is None:
+        validation_data: Any = given.validation_data
+        if given.validation_split and validation_data is None:
             # A tuple is a tuple of columns, unless the model takes one column.
             columns = list(x) if self.model.is_one_column and isinstance(x, tuple) else x
-            x, y, weights, validation_data = split_off(columns, y, weights, validation.split)
+            x, y, weights, validation_data = split_off(columns, y, weights, given.validation_split)
         if y is None and self.model.needs_labels:
             raise ValueError("fit: received no labels; give them as y: fit(texts, labels).")
         weights = self.weigh_classes(y, given.class_weight, weights)
@@ -92,22 +91,18 @@ class RawInput:
             batch_size = default_batch_size(int(examples.rows.lengths.max(initial=0)))
         batch_size = batch_size or BATCH_SIZE
         data, steps = self.training_data(examples, batch_size, seed, given.initial_epoch)
-        options = {
-            "steps_per_epoch": given.steps_per_epoch or steps,
-            "shuffle": False,  # `training_data` determines the order.
-        }
-        num_rows = len(examples.rows)
         return FitInput(
             data=data,
-            options=options,
+            # `training_data` determines the order.
+            options={"steps_per_epoch": given.steps_per_epoch or steps, "shuffle": False},
             batch_size=batch_size,
-            num_rows=num_rows,
+            num_rows=len(examples.rows),
             validation_data=validation_data,
             has_steps=bool(given.steps_per_epoch),
             known_texts=None if validation_data is None else KnownTexts(examples),
         )
 
-    def _keras_input(self, given: FitArguments, validation: Validation) -> FitInput:
+    def _keras_input(self, given: FitArguments) -> FitInput:
         """Returns input for Keras, with texts in streams and datasets as ids; see `fit`."""
         x = given.x
         y = given.y
@@ -117,7 +112,7 @@ class RawInput:
             check_is_alone(
                 y=y,
                 sample_weight=given.sample_weight,
-                validation_split=validation.split or None,
+                validation_split=given.validation_split or None,
             )
             data = with_known_size(self.with_inputs(x), given.steps_per_epoch)
         else:
@@ -126,14 +121,14 @@ class RawInput:
             options["y"] = self.ids_of(y)
             options["sample_weight"] = given.sample_weight
             options["batch_size"] = given.batch_size
-            options["validation_split"] = validation.split
+            options["validation_split"] = given.validation_split
             # Keras warns when it is asked to shuffle a generator.
             options["shuffle"] = given.shuffle and not hasattr(x, "__next__")
         options["steps_per_epoch"] = given.steps_per_epoch
         options["class_weight"] = class_weight
         batch_size = given.batch_size or BATCH_SIZE
         has_steps = bool(given.steps_per_epoch)
-        return FitInput(data, options, batch_size, 0, validation.data, has_steps)
+        return FitInput(data, options, batch_size, 0, given.validation_data, has_steps)
 
     def is_raw(self, x: KerasInput | None) -> bool:
         """Returns whether the input is raw; other input goes to Keras unchanged."""

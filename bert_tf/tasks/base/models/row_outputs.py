@@ -18,18 +18,25 @@ if typing.TYPE_CHECKING:
 
 
 class RowOutputs:
-    """Computes the outputs of a `TextModel`, traced once for all lengths of rows."""
+    """Computes the outputs of a `TextModel`, traced once for all lengths of rows.
 
-    def __init__(self, model: "TextModel") -> None:
+    Args:
+      call: computes the outputs of a batch; None: the model.
+    """
+
+    def __init__(
+        self, model: "TextModel", call: Callable[[Batch], Tensor | Outputs] | None = None
+    ) -> None:
         self._model: Any = model
+        self._call = call or (lambda batch: self._model(batch, training=False))
         self._compute: Callable[[Batch], Tensor | Outputs] | None = None
 
     def predict(
         self,
         rows: TokenizedDataset,
         batch_size: int,
-        verbose: int | str | None,
-        callbacks: Callbacks | None,
+        verbose: int | str | None = 0,
+        callbacks: Callbacks | None = None,
     ) -> list[Any]:
         """Returns the outputs of each row; see `TextModel.predict_rows`."""
         check_numbers(1, batch_size=batch_size)
@@ -62,13 +69,10 @@ class RowOutputs:
     def _compute_function(self, rows: TokenizedDataset) -> Callable[[Batch], Tensor | Outputs]:
         """Returns the model as a graph for batches of any size and length."""
         if self._compute is None:
-            model = self._model
             shape = [None] * (3 if rows.num_choices else 2)  # [B, C, T] or [B, T]
             specs = {name: tf.TensorSpec(shape, tf.int32) for name in INPUTS}
             # Tracing is faster without AutoGraph's conversion.
-            call = tf.autograph.experimental.do_not_convert(
-                lambda batch: model(batch, training=False)
-            )
+            call = tf.autograph.experimental.do_not_convert(self._call)
             self._compute = tf.function(call, input_signature=[specs])
         return self._compute
 

@@ -41,8 +41,8 @@ from bert_tf.tasks.base.models.default_compile import (
     LossArgument,
     with_finite_losses,
 )
-from bert_tf.tasks.base.models.fit_input import FitArguments, FitInput, Validation
-from bert_tf.tasks.base.models.label_accuracy import LabelAccuracy
+from bert_tf.tasks.base.models.fit_input import FitArguments, FitInput
+from bert_tf.tasks.base.models.graph_labels import LabelAccuracy
 from bert_tf.tasks.base.models.raw_batches import (
     KerasBatch,
     first_batch,
@@ -278,13 +278,9 @@ class TextModel(FromPretrained, abc.ABC):
         # Before the data are read, because class weights may become part of the loss.
         config = LabelLossConfig(label_smoothing=label_smoothing, focal_gamma=focal_gamma)
         class_weight = self.choose_label_loss(config, y, class_weight)
-        arguments = FitArguments(
-            x, y, sample_weight, class_weight, batch_size, shuffle, initial_epoch, steps_per_epoch
-        )
-        validation = Validation(
-            validation_data, validation_split, validation_steps, validation_batch_size
-        )
-        made = self.raw_input.prepare(arguments, validation)
+        training = (x, y, sample_weight, class_weight, batch_size, shuffle, initial_epoch)
+        validation = (validation_data, validation_split, validation_steps, validation_batch_size)
+        made = self.raw_input.prepare(FitArguments(*training, steps_per_epoch, *validation))
         # After the data are read: the schedule needs the number of steps.
         epochs = self._compile_for_fit(made, epochs, initial_epoch, learning_rate)
         self.compiler.check_loss()

@@ -13,7 +13,7 @@ from absl import flags, logging
 
 from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.hub import record_of
-from bert_tf.checkpoints.run_identity import check_files
+from bert_tf.checkpoints.run_identity import check_files, read_labels
 from bert_tf.checkpoints.run_record import (
     RUN_NAME,
     check_seeds,
@@ -35,7 +35,7 @@ from bert_tf.config import (
 )
 from bert_tf.config.fine_tuning_config import FineTuningConfig
 from bert_tf.system.type_names import Model, Outputs, Strategy
-from bert_tf.text.text_counts import Remedy
+from bert_tf.text.text_counts import Remedy, counting_texts
 from bert_tf.text.tokenization import Tokenizer
 from bert_tf.training.stopping import stoppable
 from bert_tf.training.worker_group import joined_workers
@@ -419,3 +419,30 @@ def reading_of_earlier_run(
         shown = " ".join(f"--{name}={value}" for name, value in taken.items())
         logging.info("Taken over from %s: %s.", source, shown)
     return taken
+
+
+def read_inputs(
+    files: dict[str, str], read: Callable[[str, str], Any], remedy: Remedy | None = None
+) -> dict[str, Any]:
+    """Returns `read(use, file)` of each file by use.
+
+    A file that is both evaluated and predicted is read once. A line is logged about texts that are
+    cut, empty or unknown; `remedy` is its advice.
+    """
+    found: dict[str, Any] = {}
+    for use, file in files.items():
+        is_again = use == "predict" and file == files.get("eval")
+        if is_again:
+            found[use] = found["eval"]
+            continue
+        with counting_texts(use, remedy=remedy):
+            found[use] = read(use, file)
+    return found
+
+
+def labels_of_run(configs: Configs) -> tuple[str, ...]:
+    """Returns the labels of the run whose weights are used, if these are in a run directory."""
+    training = configs.training
+    # A training resumes from its own folder only; other sources may have to be downloaded.
+    folder = training.output_dir if training.do_train else source_of(training)
+    return read_labels(pathlib.Path(folder).expanduser())

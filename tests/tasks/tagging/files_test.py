@@ -63,8 +63,8 @@ def words_of(sentences: Iterable[TaggedSentence]) -> list[list[str]]:
 def test_conll_spelled_out(tmp_path):
     path = save(tmp_path / "a.txt", CONLL)
     first, second = read_tagged(path)
-    assert first == (("U.N.", "heads"), ("B-ORG", "O"), f"{path} line 3")
-    assert second == (("#",), ("O",), f"{path} line 6")
+    assert first == TaggedSentence(("U.N.", "heads"), ("B-ORG", "O"), f"{path} line 3")
+    assert second == TaggedSentence(("#",), ("O",), f"{path} line 6")
     assert plain(read_tagged(path, tag_column="1")) == [
         [("U.N.", "NNP"), ("heads", "VBZ")],
         [("#", "NN")],
@@ -112,8 +112,8 @@ def test_one_column_is_words_without_tags(tmp_path):
     path = save(tmp_path / "a", "a\nb\n\n-DOCSTART-\n\nc\n")
     for tag_column in (-1, 0, "3"):
         assert read_tagged(path, tag_column=tag_column) == [
-            (("a", "b"), None, f"{path} line 1"),
-            (("c",), None, f"{path} line 6"),
+            TaggedSentence(("a", "b"), None, f"{path} line 1"),
+            TaggedSentence(("c",), None, f"{path} line 6"),
         ]
 
 

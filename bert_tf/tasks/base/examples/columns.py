@@ -189,9 +189,7 @@ def text_column(texts: TextColumn) -> list[str]:
 def text_columns(texts: Texts, names: Sequence[str]) -> list[list[str]]:
     """Returns a column for each text that a model takes, of a request, which may be empty.
 
-    Args:
-      texts: single texts, or pairs as for `read_pair_columns`.
-      names: names of the model's inputs: one, or the two keys of a pair.
+    `names` are those of the model's inputs: one, or the two keys of a pair.
     """
     if len(names) == 1:
         return [text_column(texts)]
@@ -203,9 +201,6 @@ def read_tuples(x: Column) -> list[list[Any]]:
 
     Args:
       x: a tuple of columns; or a list of tuples, an example each; or a single column of texts.
-
-    Raises:
-      ValueError: if there are no examples, or the columns or tuples have different lengths.
     """
     if isinstance(x, list) and x and isinstance(x[0], tuple):
         sizes = {len(row) if isinstance(row, tuple) else 0 for row in x}

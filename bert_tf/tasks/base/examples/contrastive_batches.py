@@ -96,8 +96,8 @@ class ContrastiveDataset:
         An example with more negatives than `num_negatives` shows others in each epoch.
 
         Returns:
-          The rows of the documents, int64 [n, M], NO_TEXT if an example has fewer; and the index of
-          each negative among those of its example, int64 [n, M - 1].
+          Rows, int64 [n, M], NO_TEXT if an example has fewer; and the index of each negative among
+          those of its example, int64 [n, M - 1].
         """
         starts = self.negative_starts[examples]  # [n]
         counts = self.negative_starts[examples + 1] - starts  # [n]
@@ -157,12 +157,11 @@ class ContrastiveDataset:
     def batch(
         self, examples: np.ndarray, epoch: int, num_rows: int, lengths: tuple[int, int]
     ) -> dict[str, np.ndarray]:
-        """Returns a batch, filled up with examples of weight 0.
+        """Returns a batch of B examples, filled up with examples of weight 0.
 
         Args:
           examples: int64 [n], n <= B.
           epoch: selects the negatives.
-          num_rows: B.
           lengths: lengths of queries and of documents.
 
         Returns:
@@ -219,12 +218,9 @@ class ContrastiveDataset:
 
 
 def _deal(groups: Sequence[frozenset], batch_size: int) -> Iterator[np.ndarray]:
-    """Distributes groups to batches in which no two groups share a member.
+    """Yields the groups of batches, by index, in which no two groups share a member.
 
     Groups that do not fit into a batch wait, and have precedence in the next one.
-
-    Yields:
-      The indices of the groups of a batch.
     """
     waiting: list[int] = []
     next_index = 0

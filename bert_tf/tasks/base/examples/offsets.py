@@ -20,9 +20,7 @@ _LINE_BREAKS = {
 def find_unit(count_wrong: Callable[[str], int], source: str) -> str:
     """Returns the unit in which the fewest offsets of a file are wrong; "" for code points.
 
-    Args:
-      count_wrong: returns how many are wrong in a unit.
-      source: the file, for the log.
+    `count_wrong` returns how many are wrong in a unit; `source` is the file, for the log.
     """
     found = ""
     fewest = count_wrong("")

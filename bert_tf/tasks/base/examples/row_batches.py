@@ -27,9 +27,8 @@ def training_batches(
     """Returns an endless dataset of `TokenizedDataset.batch`, shuffled in each epoch.
 
     Args:
-      batch_size: B of the global batch.
+      batch_size: B of the global batch, of which the shard's part is returned.
       buckets: lengths that batches are padded to, ascending; see `length_buckets`.
-      shard: the part of each batch to return.
     """
 
     def choose(step: int) -> tuple[np.ndarray, int]:
@@ -77,11 +76,7 @@ def epoch_batches(
     """Returns an endless dataset of batches and the number of batches per epoch.
 
     As in Keras' `fit`, every epoch contains every example once, and its last batch may be smaller.
-
-    Args:
-      batch_size: B.
-      seed: seed of the order, which differs between epochs; None keeps the order of the examples.
-      buckets: see `training_batches`.
+    Without a seed, the order is that of the examples; otherwise it differs between epochs.
     """
     num_steps = -(-len(rows) // batch_size)
 

@@ -86,11 +86,10 @@ class TokenizedDataset:
             yield self._ids[start : start + size]
 
     def batch(self, row_ids: np.ndarray, num_rows: int, length: int) -> dict[str, np.ndarray]:
-        """Returns a batch, filled up with examples of weight 0.
+        """Returns a batch of B examples, filled up with examples of weight 0.
 
         Args:
           row_ids: int64 [n], indices of the examples, n <= B.
-          num_rows: B.
           length: T, at least the length of the longest example.
 
         Returns:
@@ -136,9 +135,7 @@ def longest_first(rows: TokenizedDataset) -> np.ndarray:
 def length_buckets(max_seq_length: int, is_compiled: bool, is_plain: bool = False) -> list[int]:
     """Returns the lengths that batches are padded to, ascending; the last is the maximum.
 
-    Args:
-      is_compiled: whether XLA compiles the step once per length, so that there should be few.
-      is_plain: whether to return only the maximum.
+    XLA compiles a step once per length, so that there are few; `is_plain`: only the maximum.
     """
     if is_plain:
         return [max_seq_length]

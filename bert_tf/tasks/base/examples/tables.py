@@ -53,11 +53,7 @@ csv.field_size_limit(MAX_LINE_BYTES)  # The module's own limit, 131,072 characte
 
 
 def list_tables(paths: str, flag: str) -> list[str]:
-    """Returns the names that a flag gives: comma-separated files, globs (sorted), tfds:NAME.
-
-    Raises:
-      ValueError: naming the flag, if it is empty, or a name matches no file.
-    """
+    """Returns the names that a flag gives: comma-separated files, globs (sorted), tfds:NAME."""
     tables: list[str] = []
     for name in filter(None, map(str.strip, paths.split(","))):
         tables += [name] if name.startswith("tfds:") else matching_files(name, flag)
@@ -124,11 +120,6 @@ def read_table(
 
     Yields:
       (location, row): values of CSV and TSV are str, those of JSONL any values of JSON.
-
-    Raises:
-      ValueError: naming file and line, if the file cannot be read, is empty or not UTF-8, if a row
-        has another number of cells than columns or is not a JSON object, if a quote is not closed,
-        a blank line is between rows, or a column name is missing or repeated.
     """
     if delimiter is None and is_json(path):
         if columns is not None:
@@ -246,10 +237,6 @@ def read_tfds_table(name: str) -> Iterator[tuple[str, Row]]:
 
     Strings are decoded, a class becomes its name (None for -1, no class), numbers become Python's,
     and lists of these become lists; features of other kinds are unchanged.
-
-    Raises:
-      ValueError: if the data set cannot be prepared (see `list_dataset_parts`), or a text is not
-        UTF-8.
     """
     for part, _, _ in list_dataset_parts(name, part_bytes=sys.maxsize):
         import tensorflow_datasets as tfds

@@ -99,10 +99,9 @@ def split_off(x: Column, y: Labels | None, weights: Column | None, share: float)
 
 
 def with_known_size(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.data.Dataset:
-    """Returns a dataset whose number of batches is known, as the learning rate schedule needs it.
+    """Returns a dataset whose number of batches is known, as the schedule of the rate needs it.
 
-    A dataset of unknown size is iterated once to count its batches, unless `steps_per_epoch` is
-    given.
+    One of unknown size is iterated once to count them, unless `steps_per_epoch` is given.
     """
     if steps_per_epoch or data.cardinality() != tf.data.UNKNOWN_CARDINALITY:
         return data
@@ -111,11 +110,7 @@ def with_known_size(data: tf.data.Dataset, steps_per_epoch: int | None) -> tf.da
 
 
 def count_steps(data: KerasInput, batch_size: int, validation_split: float = 0.0) -> int:
-    """Returns the number of batches in an epoch.
-
-    Raises:
-      ValueError: if the data are infinite, or a generator.
-    """
+    """Returns the number of batches in an epoch; ValueError for infinite data or a generator."""
     if isinstance(data, tf.data.Dataset):
         # An infinite dataset leads to the error at the end.
         if data.cardinality() != tf.data.INFINITE_CARDINALITY:

@@ -16,9 +16,6 @@ def checked_ids(labels: Tensor, weights: Tensor | None, count: int | Tensor) -> 
       labels: integers [...].
       weights: float [...]; labels of weight 0 are not checked; None: all are.
       count: number of classes; a tensor has shape [].
-
-    Raises:
-      tf.errors.InvalidArgumentError: from the graph, unless they are in [0, count).
     """
     labels = tf.cast(labels, tf.int32)
     is_known = (labels >= 0) & (labels < count)

@@ -37,8 +37,7 @@ def label_order(names: Sequence[str], wanted: Sequence[str]) -> list[int] | None
 def check_names(checkpoint: Checkpoint, labels: Sequence[str], flag: str) -> None:
     """Raises ValueError if the labels of the head have no names, but those of the task do.
 
-    Args:
-      labels: labels of the task; the numbers 0, 1, ... are taken as rows of the head.
+    The labels 0, 1, ... of a task are taken as rows of the head.
     """
     is_nameless = checkpoint.num_labels > 1 and not checkpoint.labels
     if not is_nameless or checkpoint.form not in NAMING_FORMS:
@@ -52,11 +51,7 @@ def check_names(checkpoint: Checkpoint, labels: Sequence[str], flag: str) -> Non
 
 
 def with_labels(checkpoint: Checkpoint, labels: Sequence[str], order: Sequence[int]) -> Checkpoint:
-    """Returns the checkpoint with the rows of its head reordered.
-
-    Args:
-      order: for each label, its current row in the head.
-    """
+    """Returns the checkpoint with its head's rows in an order: the current row of each label."""
     if list(order) != list(range(len(order))):
         logging.info(
             "%s: the rows of its head, %s, are reordered to the labels of the task, %s.",

@@ -94,8 +94,7 @@ def make_preprocessor(
 ) -> BertPreprocessor | None:
     """Makes the preprocessor of a checkpoint; returns None, and logs it, without a vocabulary.
 
-    Args:
-      default_length: length if neither `max_seq_length` nor a run's record gives one.
+    `default_length` is used if neither `max_seq_length` nor a run's record gives one.
     """
     if checkpoint.vocab is None:
         logging.warning(

@@ -86,10 +86,8 @@ def before_reading(
 ) -> program.Configs:
     """Returns the configuration to read examples with, at the largest default length.
 
-    Weights that are used as they are cut texts where their folder states it.
-
-    Args:
-      weights: the initial weights; None: the checkpoints of the run directory.
+    Weights that are used as they are cut texts where their folder states it; None: those are the
+    checkpoints of the run directory.
     """
     stated = {} if weights is None or configs.training.do_train else weights.settings
     task: Any = configs.task  # Only classifiers keep the tail of a text.
@@ -109,8 +107,7 @@ def after_reading(
 ) -> program.Configs:
     """Returns the configuration with the settings chosen for these examples, and logs them.
 
-    Args:
-      num_classes: number of classes of texts; 0 for tasks without classes.
+    `num_classes` counts the classes of texts; 0 for tasks without classes.
     """
     data = configs.data
     optimizer = configs.optimizer
@@ -194,11 +191,7 @@ def with_sizes(
 
 
 def with_evaluations(training: TrainingConfig, steps: int, epoch: float) -> TrainingConfig:
-    """Returns the configuration with an interval of evaluations at which a run can stop early.
-
-    Args:
-      training: with early_stopping_evaluations; an interval that it has is kept.
-    """
+    """Returns the configuration with an interval of evaluations at which a run can stop early."""
     evaluations = training.early_stopping_evaluations
     if training.eval_steps:
         if evaluations * training.eval_steps >= steps:

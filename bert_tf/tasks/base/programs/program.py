@@ -184,8 +184,7 @@ class Program(abc.ABC):
     def text_remedy(self, long_texts: str = "") -> Remedy:
         """Returns the flags with which the model reads more of each text.
 
-        Args:
-          long_texts: the part of a long text that is kept; "": the program has no such flag.
+        `long_texts` is the part that is kept; "": the program has no such flag.
         """
         return Remedy(
             "--max_seq_length={}",
@@ -199,20 +198,16 @@ class Program(abc.ABC):
     ) -> None:
         """Prepares the decisions of the task, after the weights to use are found.
 
-        Args:
-          compute: returns the outputs of the model for examples.
-          is_chief: whether this worker writes the files.
+        `compute` returns the outputs of the model for examples; the chief writes files.
         """
 
     def after_evaluation(  # noqa: B027
         self, ending: str, examples: Any, outputs: Outputs, results: dict[str, float] | None
     ) -> None:
-        """Writes further files about an evaluation, after all others.
+        """Writes further files about an evaluation, whose names have this ending, after all others.
 
-        Args:
-          ending: ending of the names of files.
-          results: the metrics of the run's evaluation file; None for other files, and for all but
-            the first examples.
+        `results` are the metrics of the run's evaluation file; None for other files, and for all
+        but the first examples.
         """
 
     @abc.abstractmethod

@@ -89,7 +89,6 @@ class RowsTask(abc.ABC):
         """Returns the sums "loss" and, if a teacher has scored the examples, "teacher_loss".
 
         Args:
-          batch: a batch, with `TEACHER_LOGITS` if there is a teacher.
           losses: the losses with respect to the labels, float32 [...].
           soft: takes the teacher's scores and the temperature; returns the losses with respect to
             them.

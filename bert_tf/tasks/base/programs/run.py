@@ -283,15 +283,10 @@ class Run:
         datasets: dict[str, Any],
         outputs: dict[int, CollectedOutputs],
     ) -> dict[str, float]:
-        """Evaluates the examples of a file and writes the results.
+        """Evaluates the examples of a file, writes the results, and returns metrics by name.
 
-        The results of the run's evaluation file are also drawn in curves.png.
-
-        Args:
-          outputs: outputs of the model, by the id() of the examples.
-
-        Returns:
-          Metrics by name; the name of examples, unless it is "", is a prefix.
+        The name of examples, unless it is "", is a prefix. `outputs` are those of the model, by the
+        id() of the examples. The results of the run's evaluation file are also drawn.
         """
         file = self.program.files[use]
         results: dict[str, float] = {}

@@ -68,11 +68,7 @@ def teacher_outputs(
     """Returns the teacher's outputs for each example, float32 [N, ...], from the cache if possible.
 
     A model that scores tokens has outputs [num_tokens, C], all examples concatenated without
-    padding.
-
-    Args:
-      model: the teacher, which returns one tensor [B, ...], or scores of tokens [B, T].
-      strategy: the run's strategy; one host computes for all hosts that share its folder.
+    padding. One host computes for all hosts that share the run's folder.
     """
     task = configs.task
     if not task.learn_labels and not task.teacher_weight:
@@ -116,9 +112,7 @@ def add_teacher_logits(
 ) -> None:
     """Adds a teacher's logits to rows or to their tokens, as `TEACHER_LOGITS`.
 
-    Args:
-      model_class: the class of the teacher.
-      order: the teacher's index of each label, see `check_labels`.
+    `order` is the teacher's index of each label, see `check_labels`.
     """
     model = model_class.from_checkpoint(teacher, unpad=True, dtype="float32")
     scores = rows.token_scores if model.scores_tokens else rows.labels

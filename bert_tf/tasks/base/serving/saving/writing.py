@@ -47,11 +47,9 @@ def save(
     source: str,
     options: dict[str, Any] | None = None,
 ) -> list[pathlib.Path]:
-    """Writes both SavedModels (a search has only one); returns their folders, the text model first.
+    """Writes a new version of both SavedModels; returns their folders, the text model first.
 
-    Args:
-      folder: folder of the text model; the ids model is written next to it.
-      version: a new version of both.
+    A search has only one. `folder` is that of the text model, next to that of the ids model.
     """
     check_new(folder, version)
     samples = {name: tf.constant(SAMPLES[name]) for name in serving.texts}

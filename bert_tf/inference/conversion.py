@@ -22,7 +22,7 @@ from bert_tf.network.heads import gather_positions
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.system.files import new_folder_path
 from bert_tf.system.printable import escaped, show
-from bert_tf.tasks.base.examples.every_text import read_every_text
+from bert_tf.tasks.base.examples.tables import read_every_text
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.question_answering.joint_model import BertJointSpanLabeler
 from bert_tf.tasks.question_answering.model import BertSpanLabeler

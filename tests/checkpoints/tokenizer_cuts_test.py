@@ -12,7 +12,7 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.config import DataConfig, OptimizerConfig, TrainingConfig, config_flags
 from bert_tf.config.fine_tuning_config import ClassifierConfig, FineTuningConfig
 from bert_tf.inference.serving_models import find_length
-from bert_tf.tasks.base.programs.defaults import Choice, before_reading
+from bert_tf.tasks.base.programs.defaults import before_reading
 from bert_tf.tasks.base.programs.program import Configs
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.programs import own_flags
@@ -61,7 +61,6 @@ def test_texts_are_cut_at_their_beginning(tmp_path, stated):
 def test_a_program_that_uses_weights_as_they_are_cuts_as_their_folder_says(tmp_path):
     folder = make_folder(tmp_path / "m", "classifier", model_max_length=8, truncation_side="left")
     weights = read_checkpoint(folder)
-    choice = Choice(frozenset(["max_seq_length"]), (4, 512))
     for flags, trains, expected in (
         ([], False, ("tail", 8)),
         ([], True, ("head", 20)),
@@ -73,7 +72,7 @@ def test_a_program_that_uses_weights_as_they_are_cuts_as_their_folder_says(tmp_p
             groups = [DataConfig(), OptimizerConfig(), TrainingConfig(do_train=trains)]
             task = config_flags.from_flags(ClassifierConfig)
             configs = Configs(weights.config, *groups, FineTuningConfig(), task)
-            found = before_reading(choice, configs, weights)
+            found = before_reading(["max_seq_length"], 512, configs, weights)
         assert (found.task.long_texts, found.data.max_seq_length) == expected
 
 

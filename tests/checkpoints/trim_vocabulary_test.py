@@ -13,7 +13,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.trim_vocabulary import trim_vocabulary
 from bert_tf.pretraining.masked_words.model import BertPretrainer
-from bert_tf.tasks.base.examples.every_text import read_every_text
+from bert_tf.tasks.base.examples.tables import read_every_text
 from bert_tf.text.text_tokenizer import TextTokenizer
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.vocab import Vocab

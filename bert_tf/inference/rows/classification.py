@@ -29,7 +29,7 @@ class RowClassifier(RowAnswers, ClassifierAnswers):
             thresholds=model.card.get("thresholds"),
         )
 
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
+    def predict_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the logits of each row, float [C]."""
         outputs = row_outputs(self._model, rows, batch_size)
         if self.has_logits:
@@ -57,7 +57,7 @@ class RowZeroShot(RowAnswers, ClassifierAnswers):
             self.known_labels = model.card["classes"]
         self.num_labels = len(self.known_labels)
 
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
+    def predict_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the logits of each row, float32 [C]; of LiteRT files two of them."""
         outputs = row_outputs(self._model, rows, batch_size)
         if self._model.has_logits:

@@ -32,7 +32,7 @@ class RowSpanLabeler(RowAnswers, QuestionAnswers):
         """How contexts are split into windows, and answers chosen."""
         return self._reading
 
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[dict[str, np.ndarray]]:
+    def predict_rows(self, rows: TokenizedDataset, batch_size: int) -> list[dict[str, np.ndarray]]:
         """Returns the logits of start and end of each row, float32 [T]."""
         outputs = []
         for index, row in enumerate(row_outputs(self._model, rows, batch_size)):

@@ -10,7 +10,7 @@ from bert_tf.tasks.tagging.answers import TaggerAnswers
 class RowTagger(RowAnswers, TaggerAnswers):
     """The answers of a file of a tagger."""
 
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
+    def predict_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
         """Returns the logits or log-probabilities of the tags of each row, float32 [T, C]."""
         scores = []
         for outputs in row_outputs(self._model, rows, batch_size):

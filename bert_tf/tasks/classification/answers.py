@@ -1,6 +1,6 @@
 """Answers of classifiers: labels, probabilities and numbers of texts or pairs of texts.
 
-    texts or pairs --text_examples, make_examples--> rows --compute_rows--> logits of rows
+    texts or pairs --text_examples, make_examples--> rows --predict_rows--> logits of rows
         --mean_of_rows--> logits of texts [E, C] --> labels, probabilities or numbers
 
 The Keras model, LiteRT files and the program all use these functions. The serving graph in
@@ -15,7 +15,6 @@ import numpy as np
 from bert_tf.metrics.classification import check_threshold, labels_above
 from bert_tf.system.type_names import TextColumn, Texts
 from bert_tf.tasks.base.examples.columns import is_empty, read_pairs
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.features import make_examples
@@ -33,7 +32,7 @@ BATCH_SIZE = 32
 class ClassifierAnswers:
     """`classify`, `probabilities` and `score`, for anything that computes the logits of rows.
 
-    A subclass defines `compute_rows`, or the methods that call it: `compute_logits`,
+    A subclass defines `predict_rows`, or the methods that call it: `compute_logits`,
     `compute_probabilities`, `compute_candidates`, `choose_labels`. It has these attributes:
 
       problem_type: `single_label`, `regression` or `multi_label`.
@@ -54,10 +53,7 @@ class ClassifierAnswers:
     long_texts: str
     decisions = Decisions()
     has_logits = True
-
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> Sequence[np.ndarray]:
-        """Returns the logits of each row, float32 [C]."""
-        raise NotImplementedError
+    predict_rows: Any  # from rows and a batch size to the logits of each row, float32 [C]
 
     @counts_texts
     def classify(
@@ -184,7 +180,7 @@ class ClassifierAnswers:
             self.max_seq_length,
             self.long_texts,
         )
-        row_logits = self.compute_rows(packed.rows, batch_size)
+        row_logits = self.predict_rows(packed.rows, batch_size)
         return mean_of_rows(row_logits, packed.owners, len(examples))
 
 

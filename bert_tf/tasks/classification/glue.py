@@ -246,7 +246,7 @@ def _qqp_rows(path: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 def read_sts_benchmark(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yields the rows of the STS benchmark; some name the sources of the texts after them."""
-    for where, cells in read_cells(path, delimiter="\t"):
+    for where, cells in read_cells(path, delimiter="\t", is_quoted=False):
         if len(cells) < len(_STS_COLUMNS):
             raise wrong_width(where, cells, _STS_COLUMNS)
         # Not strict: the columns after the texts, their sources, are left out.
@@ -290,16 +290,11 @@ def _read_tfds(task: GlueTask, dataset: str, split: str) -> list[TextExample]:
             raise ValueError(f"{where}: no feature {missing[0]!r} but {', '.join(row)}.")
         text_a = row[columns[0]]
         text_b = row[columns[1]] if columns[1] else None
-        label = _tfds_label(row["label"], classes)
+        label = None
+        if row["label"] not in (None, -1):  # A test set has -1 for a class and for a score.
+            label = classes.get(str(row["label"]), str(row["label"]))
         examples.append(TextExample(text_a, text_b, label, str(row["idx"]), where))
     return examples
-
-
-def _tfds_label(value: int | str | float | None, classes: dict[str, str]) -> str | None:
-    """Returns GLUE's text of a class or a score; a test set has -1 for both."""
-    if value is None or value == -1:
-        return None
-    return classes.get(str(value), str(value))
 
 
 # Submission -------------------------------------------------------------------------------------

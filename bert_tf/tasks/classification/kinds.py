@@ -3,6 +3,7 @@
 The readers of examples are imported when they are called: exported models need none.
 """
 
+import dataclasses
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,6 @@ if typing.TYPE_CHECKING:
 
 MODEL = "bert_tf.tasks.classification.model.BertClassifier"
 SERVING = "bert_tf.tasks.classification.serving"
-REQUEST = "text, or text and text_b"
 
 
 def recorded_texts(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def predicts(problem_type: str) -> Callable[["Checkpoint", str], bool]:
 
 CLASSIFIER = Kind(
     name="classifier",
-    request=REQUEST,
+    request="text, or text and text_b",
     head="classifier",
     methods=("classify", "probabilities"),
     model=MODEL,
@@ -68,28 +68,20 @@ CLASSIFIER = Kind(
     options=("texts",),
     problem_type="single_label",
 )
-MULTI_LABEL = Kind(
+MULTI_LABEL = dataclasses.replace(
+    CLASSIFIER,
     name="multi_label",
-    request=REQUEST,
-    head="classifier",
-    methods=("classify", "probabilities"),
-    model=MODEL,
     serving=f"{SERVING}.MultiLabelServing",
     is_default=predicts("multi_label"),
-    recorded=recorded_classes,
-    options=("texts",),
     problem_type="multi_label",
 )
-REGRESSION = Kind(
+REGRESSION = dataclasses.replace(
+    CLASSIFIER,
     name="regression",
-    request=REQUEST,
-    head="classifier",
     methods=("score", "choose"),
-    model=MODEL,
     serving=f"{SERVING}.RegressionServing",
     is_default=predicts("regression"),
     recorded=recorded_texts,
-    options=("texts",),
     problem_type="regression",
     has_one_label=True,
 )

@@ -23,8 +23,6 @@ from bert_tf.config.fine_tuning_config import (
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.network.soft_losses import SOFT_LOSSES
 from bert_tf.system.type_names import Batch, ClassWeight, Column, Labels, Tensor, TextColumn, Texts
-from bert_tf.tasks.base.examples.columns import read_numbers
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
 from bert_tf.tasks.classification import answers
@@ -211,9 +209,6 @@ class BertClassifier(answers.ClassifierAnswers, FineTunedModel):
     ) -> Any:
         return self.score_texts(inputs, training, dropout_seed)
 
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[np.ndarray]:
-        return self.predict_rows(rows, batch_size)
-
     # Probabilities and decisions ---------------------------------------------------------------
 
     def calibrate(self, x: Texts, y: Labels, batch_size: int = answers.BATCH_SIZE) -> float:
@@ -286,10 +281,8 @@ class BertClassifier(answers.ClassifierAnswers, FineTunedModel):
             self.max_seq_length,
             self.long_texts,
         )
-        if weights is not None:
-            # Each window has the weight of its text.
-            text_weights = read_numbers(weights, count, "sample_weight")
-            packed.rows.labels["example_weights"] = text_weights[packed.owners]
+        # Each window has the weight of its text.
+        self.set_weights_of_rows(packed, weights, count, packed.owners)
         return packed
 
     def join_rows(self, examples: TextExamples, outputs: list[Any]) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from bert_tf.network.losses import label_loss_of
 from bert_tf.system.bounded_files import read_optional_text
 from bert_tf.system.type_names import Outputs
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program, RowsTaskData, source_of
-from bert_tf.tasks.base.programs.results import table_text, write_texts
+from bert_tf.tasks.base.programs.results import write_texts
 from bert_tf.tasks.base.programs.teacher import add_teacher_logits, check_labels, read_known
 from bert_tf.tasks.classification import decisions
 from bert_tf.tasks.classification.features import TextExamples, make_examples
@@ -25,6 +25,7 @@ from bert_tf.tasks.classification.page import ShownError, run_page, token_contri
 from bert_tf.tasks.classification.report import (
     calibration_text,
     class_report_text,
+    predictions_texts,
     reliability_figure,
     several_report_text,
     worst_errors_text,
@@ -302,16 +303,7 @@ class Classifier(Program):
         task = self.task
         probabilities = task.probabilities(examples, outputs)
         classes = task.answers(examples, outputs)
-        rows = zip(examples.examples, answer_texts(task, classes), probabilities, strict=True)
-        has_pairs = any(example.text_b for example in examples.examples)
-        cells = [
-            (e.id, answer, f"{row.max():.6f}", e.text_a, *[e.text_b] * has_pairs)
-            for e, answer, row in rows
-        ]
-        header = "id answer score text" + " text_b" * has_pairs
-        # google-research/bert's file: the probabilities of an example, in the order of the labels.
-        lines = ("\t".join(map(str, row)) + "\n" for row in probabilities)
-        texts = {"predictions.tsv": table_text(header, cells), "test_results.tsv": "".join(lines)}
+        texts = predictions_texts(examples.examples, answer_texts(task, classes), probabilities)
         write_texts(self.folder, texts, f"_{name}" if name else "")
         if self.glue and self.reads_glue:
             ids = [example.id for example in examples.examples]

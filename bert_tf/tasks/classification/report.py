@@ -12,6 +12,7 @@ from bert_tf.metrics.classification import (
     format_report,
     multilabel_report,
 )
+from bert_tf.tasks.base.programs.results import table_text
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample
 
@@ -73,6 +74,20 @@ def calibration_text(
         for label, threshold in decisions.by_label(labels).items():
             lines.append(f"  {threshold:.4f}  {label}")
     return "\n".join(lines) + "\n"
+
+
+def predictions_texts(
+    examples: Sequence[TextExample], answers: Sequence[str], probabilities: np.ndarray
+) -> dict[str, str]:
+    """Returns predictions.tsv, and google-research/bert's test_results.tsv, [E, C] in all lines."""
+    has_pairs = any(example.text_b for example in examples)
+    rows = []
+    for example, answer, row in zip(examples, answers, probabilities, strict=True):
+        texts = (example.text_a, example.text_b) if has_pairs else (example.text_a,)
+        rows.append((example.id, answer, f"{row.max():.6f}", *texts))
+    lines = ["\t".join(map(str, row)) + "\n" for row in probabilities]
+    table = table_text("id answer score text" + " text_b" * has_pairs, rows)
+    return {"predictions.tsv": table, "test_results.tsv": "".join(lines)}
 
 
 def _matrix_text(matrix: np.ndarray, labels: Sequence[str]) -> str:

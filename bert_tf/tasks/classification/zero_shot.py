@@ -121,7 +121,7 @@ def candidate_probabilities(
     rows = hypothesis_rows(model, premises, names, template)
     if not premises:
         return []
-    logits = np.stack(model.compute_rows(rows, batch_size))
+    logits = np.stack(model.predict_rows(rows, batch_size))
     logits = logits.reshape(len(premises), len(names), -1)  # [E, K, C]
     probabilities = from_logits(logits, classes, several)
     return [dict(zip(names, row.tolist(), strict=True)) for row in probabilities]

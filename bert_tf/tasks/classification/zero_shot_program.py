@@ -19,12 +19,16 @@ from bert_tf.config import Config, DataConfig, config_flags, option
 from bert_tf.config.rules import check_rules
 from bert_tf.metrics.classification import THRESHOLD
 from bert_tf.tasks.base.programs.program import Configs, asked_files
-from bert_tf.tasks.base.programs.results import results_text, table_text, write_texts
+from bert_tf.tasks.base.programs.results import results_text, write_texts
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.examples import TextExample, read_text_examples
 from bert_tf.tasks.classification.inputs import ZERO_SHOT_RULES
 from bert_tf.tasks.classification.label_arrays import label_array
-from bert_tf.tasks.classification.report import class_report_text, several_report_text
+from bert_tf.tasks.classification.report import (
+    class_report_text,
+    predictions_texts,
+    several_report_text,
+)
 from bert_tf.tasks.classification.zero_shot import TEMPLATE, check_candidates, check_template
 
 
@@ -129,16 +133,11 @@ class ZeroShotRun:
 
     def write_answers(self, examples: list[TextExample], probabilities: np.ndarray) -> None:
         """Writes predictions.tsv and test_results.tsv."""
-        rows = []
-        for example, values in zip(examples, probabilities, strict=True):
+        answers = []
+        for values in probabilities:
             chosen = [self.candidates[values.argmax()]]
             if self.has_several:
                 order = np.argsort(-values, kind="stable")
                 chosen = [self.candidates[i] for i in order if values[i] > THRESHOLD]
-            rows.append((example.id, "|".join(chosen), f"{values.max():.6f}", example.text_a))
-        lines = ["\t".join(map(str, values)) + "\n" for values in probabilities]
-        texts = {
-            "predictions.tsv": table_text("id answer score text", rows),
-            "test_results.tsv": "".join(lines),
-        }
-        write_texts(self.folder, texts)
+            answers.append("|".join(chosen))
+        write_texts(self.folder, predictions_texts(examples, answers, probabilities))

@@ -1,6 +1,6 @@
 """Answers of multiple choice: scores of pairs, and the choice with the highest score.
 
-contexts, choices --read_choices--> pairs --pair_rows--> rows --compute_rows--> scores of pairs
+contexts, choices --read_choices--> pairs --pair_rows--> rows --predict_rows--> scores of pairs
     --best_choice--> choice, index, probability
 """
 
@@ -18,7 +18,6 @@ from bert_tf.tasks.base.examples.columns import (
     read_pairs,
     read_texts,
 )
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.multiple_choice.features import pair_rows
 from bert_tf.text.text_counts import counts_texts
 from bert_tf.text.tokenization import Tokenizer
@@ -27,7 +26,7 @@ from bert_tf.text.tokenization import Tokenizer
 class ChoiceAnswers:
     """`choose` and `score`, for anything that computes the scores of tokenized pairs.
 
-    A subclass defines `compute_rows`, or `score`, which calls it.
+    A subclass defines `predict_rows`, or `score`, which calls it.
 
     Attributes:
       tokenizer: the model's tokenizer.
@@ -36,10 +35,7 @@ class ChoiceAnswers:
 
     tokenizer: Tokenizer
     max_seq_length: int
-
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
-        """Returns the scores of the choices of each row, float32 [C]."""
-        raise NotImplementedError
+    predict_rows: Any  # from rows and a batch size to the scores of each row's choices, float32 [C]
 
     @counts_texts
     def score(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[float]:
@@ -59,7 +55,7 @@ class ChoiceAnswers:
             raise ValueError("score needs pairs (context, choice), but received single texts.")
         rows = pair_rows(contexts, choices, self.tokenizer, self.max_seq_length)
         # Each row has a single choice, and so a single score.
-        return [float(scores[0]) for scores in self.compute_rows(rows, batch_size)]
+        return [float(scores[0]) for scores in self.predict_rows(rows, batch_size)]
 
     @counts_texts
     def choose(

@@ -10,8 +10,7 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
-from bert_tf.tasks.base.examples.columns import read_label_ids, read_numbers
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.examples.columns import read_label_ids
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.graph_labels import checked_ids
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
@@ -78,9 +77,6 @@ class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
             )
         return self.score_choices(inputs, training, dropout_seed)
 
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
-        return self.predict_rows(rows, batch_size)
-
     # Raw input ---------------------------------------------------------------------------------
 
     def read_examples(
@@ -111,9 +107,7 @@ class BertMultipleChoice(ChoiceAnswers, FineTunedModel):
             )
             examples.append(example)
         packed = make_examples(examples, self.tokenizer, self.max_seq_length)
-        if weights is not None:
-            example_weights = read_numbers(weights, len(contexts), "sample_weight")
-            packed.rows.labels["example_weights"] = example_weights
+        self.set_weights_of_rows(packed, weights, len(contexts))
         return packed
 
     def to_checkpoint(self, tower: str = "") -> Checkpoint:

@@ -34,7 +34,6 @@ from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.system.type_names import Column, TextColumn
 from bert_tf.tasks.base.examples.columns import is_empty
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.question_answering.candidates import (
     Candidate,
     best_candidate,
@@ -92,7 +91,7 @@ class Answer(NamedTuple):
 class QuestionAnswers(abc.ABC):
     """`answer`, for anything that computes the span scores of tokenized windows.
 
-    A subclass defines `compute_rows`, or `answer_asked`, which calls it.
+    A subclass defines `predict_rows`, or `answer_asked`, which calls it.
 
     Attributes:
       tokenizer: the model's tokenizer.
@@ -101,16 +100,13 @@ class QuestionAnswers(abc.ABC):
 
     tokenizer: Tokenizer
     max_seq_length: int
+    predict_rows: Any  # from rows and a batch size to each row's outputs by name, without padding
     text_remedy = QUESTION_REMEDY
 
     @property
     @abc.abstractmethod
     def reading(self) -> SquadConfig:
         """Options for splitting contexts into windows and for selecting answers."""
-
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[dict[str, np.ndarray]]:
-        """Returns the outputs of each row by name, without padding."""
-        raise NotImplementedError
 
     @staticmethod
     def rank(
@@ -168,7 +164,7 @@ class QuestionAnswers(abc.ABC):
         outputs: dict[str, list[np.ndarray]] = {}
         # Contexts without words have no windows.
         if len(examples.rows):
-            for row in self.compute_rows(examples.rows, batch_size):
+            for row in self.predict_rows(examples.rows, batch_size):
                 for name, values in row.items():
                     outputs.setdefault(name, []).append(values)
         return [ranked.answer(config)._asdict() for ranked in self.rank(examples, outputs, config)]

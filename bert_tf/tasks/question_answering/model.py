@@ -13,8 +13,7 @@ from bert_tf.config.fine_tuning_defaults import SPAN_LENGTH
 from bert_tf.network.dropout import Dropout
 from bert_tf.network.losses import WeightedSum, span_losses, weigh
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
-from bert_tf.tasks.base.examples.columns import check_count, read_column, read_numbers
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.examples.columns import check_count, read_column
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.graph_labels import LabelAccuracy
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
@@ -92,9 +91,6 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
         logits = self.score_tokens(inputs, training, dropout_seed)  # [B, T, 2]
         return {START: logits[..., 0], END: logits[..., 1]}
 
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
-        return self.predict_rows(rows, batch_size)
-
     # Raw input ---------------------------------------------------------------------------------
 
     @property
@@ -111,11 +107,8 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
             for index, answer in enumerate(given):
                 asked[index] = with_answer(asked[index], answer, f"y[{index}]")
         examples = make_examples(asked, self.tokenizer, self.max_seq_length, self.reading)
-        if weights is not None:
-            # Each window has the weight of its question; ids are the questions' indices.
-            question_weights = read_numbers(weights, len(asked), "sample_weight")
-            question_of_row = [int(feature.question_id) for feature in examples.features]
-            examples.rows.labels["example_weights"] = question_weights[question_of_row]
+        # Each window has the weight of its question.
+        self.set_weights_of_rows(examples, weights, len(asked), examples.owners)
         if not len(examples.rows):
             raise ValueError("None of the contexts has a word; give contexts with text.")
         return examples

@@ -14,7 +14,6 @@ from bert_tf.metrics.classification import softmax
 from bert_tf.metrics.entities import join_words
 from bert_tf.system.type_names import Texts
 from bert_tf.tasks.base.examples.columns import CheckedTexts, is_empty, read_column, read_texts
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.tagging.features import TagRow, make_examples
 from bert_tf.tasks.tagging.sentences import TaggedSentence, read_words
 from bert_tf.text.text_counts import counts_texts
@@ -27,7 +26,7 @@ Word = dict[str, Any]  # word, label, score; for a raw text also start and end
 class TaggerAnswers:
     """`tag` and `find_entities`, for anything that computes the scores of tokenized rows.
 
-    A subclass defines `compute_rows`, or the methods that call it: `tag_texts`, `tag_words`.
+    A subclass defines `predict_rows`, or the methods that call it: `tag_texts`, `tag_words`.
 
     Attributes:
       tokenizer: the model's tokenizer.
@@ -38,10 +37,8 @@ class TaggerAnswers:
     tokenizer: Tokenizer
     max_seq_length: int
     known_labels: tuple[str, ...]
-
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
-        """Returns the logits or log-probabilities of the tags of each row, float32 [T, C]."""
-        raise NotImplementedError
+    # From rows and a batch size to the logits or log-probabilities of each row, float32 [T, C].
+    predict_rows: Any
 
     @counts_texts
     def tag(self, texts: Texts, batch_size: int = BATCH_SIZE) -> list[list[Word]]:
@@ -131,7 +128,7 @@ class TaggerAnswers:
         if not len(examples.rows):
             # No sentence has a word, so that there is nothing to compute.
             return [np.zeros([0, len(self.known_labels)], np.float32)] * len(tagged)
-        outputs = self.compute_rows(examples.rows, batch_size)
+        outputs = self.predict_rows(examples.rows, batch_size)
         return gather_words(examples.tag_rows, outputs, tagged)
 
 

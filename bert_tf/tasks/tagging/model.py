@@ -12,7 +12,6 @@ from bert_tf.config import ModelConfig
 from bert_tf.network.losses import LabelLoss, WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
 from bert_tf.tasks.base.examples import columns
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.graph_labels import checked_ids
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
@@ -78,9 +77,6 @@ class BertTokenClassifier(TaggerAnswers, FineTunedModel):
     ) -> Any:
         return self.score_tokens(inputs, training, dropout_seed)  # [B, T, C]
 
-    def compute_rows(self, rows: TokenizedDataset, batch_size: int) -> list[Any]:
-        return self.predict_rows(rows, batch_size)
-
     # Raw input ---------------------------------------------------------------------------------
 
     def read_examples(
@@ -98,11 +94,8 @@ class BertTokenClassifier(TaggerAnswers, FineTunedModel):
             self.max_seq_length,
             is_labelled=y is not None,
         )
-        if weights is not None:
-            # Each window has the weight of its sentence.
-            sentence_weights = columns.read_numbers(weights, len(words), "sample_weight")
-            sentence_of_row = [row.sentence for row in examples.tag_rows]
-            examples.rows.labels["example_weights"] = sentence_weights[sentence_of_row]
+        # Each window has the weight of its sentence.
+        self.set_weights_of_rows(examples, weights, len(words), examples.owners)
         return examples
 
     def join_rows(self, examples: TaggedExamples, outputs: list[Any]) -> list[np.ndarray]:

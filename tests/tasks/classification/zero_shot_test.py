@@ -124,7 +124,7 @@ def test_tokens_of_the_pairs(template):
     made = hypothesis_rows(model, texts, CANDIDATES, template)
     expected = [ids for row in rows for ids in row["input_ids"]]
     assert len(made) == len(expected) == 28
-    logits = model.compute_rows(made, 8)
+    logits = model.predict_rows(made, 8)
     for index, ids in enumerate(expected):
         batch = made.batch(np.array([index]), 1, len(ids))
         assert batch["input_word_ids"].tolist() == [ids]
@@ -156,13 +156,13 @@ def test_the_end_of_long_texts():
 def test_pairs_of_similar_length_are_computed_together(monkeypatch):
     model = BertClassifier.from_pretrained(FOLDER / "model")
     shapes = []
-    original = BertClassifier.compute_rows
+    original = BertClassifier.predict_rows
 
-    def compute_rows(self, rows, batch_size):
+    def predict_rows(self, rows, batch_size):
         shapes.append((len(rows), batch_size))
         return original(self, rows, batch_size)
 
-    monkeypatch.setattr(BertClassifier, "compute_rows", compute_rows)
+    monkeypatch.setattr(BertClassifier, "predict_rows", predict_rows)
     texts = [row["sequence"] for row in golden_rows(TEMPLATES[0])]
     model.classify(texts, 7, candidates=CANDIDATES)
     assert shapes == [(6 * 4, 7)]

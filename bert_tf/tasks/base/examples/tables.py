@@ -88,7 +88,6 @@ def read_rows(
         table,
         columns,
         delimiter=delimiter,
-        is_quoted=None if delimiter is None else _is_quoted(table, delimiter),
         wanted=wanted,
         errors=errors,
     )
@@ -104,7 +103,6 @@ def read_table(
     columns: Sequence[str] | None,
     *,
     delimiter: str | None = None,
-    is_quoted: bool | None = None,
     wanted: Collection[str] = (),
     errors: RowErrors | None = None,
 ) -> Iterator[tuple[str, Row]]:
@@ -115,7 +113,6 @@ def read_table(
       columns: names of the columns of a file without a header; None: the first line names them.
         The first column may have no name, as in files of pandas.
       delimiter: delimiter of the cells; None: found by the ending or the header.
-      is_quoted: with a delimiter, whether texts may be in quotes; None: unless it is a tab.
       wanted, errors: see `read_rows`.
 
     Yields:
@@ -126,6 +123,7 @@ def read_table(
             raise ValueError(f"{path} is JSON: its objects name their values; give no columns.")
         yield from read_json_rows(path)
         return
+    is_quoted = None
     if delimiter is None and columns is None and table_ending(path) not in EXCEL:
         delimiter, is_quoted = find_delimiter(path, wanted)
     names = columns
@@ -186,7 +184,7 @@ def read_cells(
         if delimiter is None:
             raise ValueError(f"{path} is JSON; expected a table of cells, .csv or .tsv.")
     if is_quoted is None:
-        is_quoted = delimiter != "\t"
+        is_quoted = _is_quoted(path, delimiter)
     blank = rows = 0
     for number, cells in _csv(path, delimiter) if is_quoted else _tsv(path, delimiter):
         # A blank line is an error only if a row follows.
@@ -209,6 +207,33 @@ def read_plain_text(path: str) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(decoded_lines(path), 1):
         if not line.isspace():
             yield f"{path} line {number}", line.rstrip("\r\n")
+
+
+def read_every_text(files: Sequence[str]) -> Iterator[str]:
+    """Yields each cell of tables, each string in JSON rows and each line of other files."""
+    for file in files:
+        is_dataset = file.startswith("tfds:")
+        if not is_dataset and not is_table(file):
+            for _, line in read_plain_text(file):
+                yield line
+        elif is_dataset or is_json(file):
+            for _, row in read_rows(file):
+                yield from _strings_in(row)
+        else:
+            for _, cells in read_cells(file):
+                yield from cells
+
+
+def _strings_in(value: object) -> Iterator[str]:
+    """Yields the strings in a value of JSON, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _strings_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _strings_in(part)
 
 
 def is_plain_text(path: str, columns: Set[str]) -> bool:

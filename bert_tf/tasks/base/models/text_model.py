@@ -35,6 +35,7 @@ from bert_tf.system.type_names import (
     Tensor,
     Texts,
 )
+from bert_tf.tasks.base.examples.columns import read_numbers
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.default_compile import (
     DefaultCompiler,
@@ -456,6 +457,14 @@ class TextModel(FromPretrained, abc.ABC):
 
     def prepare_head(self, examples: Any) -> None:
         """Prepares the head for training on these examples; a subclass overrides it."""
+
+    def set_weights_of_rows(
+        self, examples: Any, weights: Column | None, count: int, owners: Any = slice(None)
+    ) -> None:
+        """Gives each row the weight of its example; `owners` is the index of the example."""
+        if weights is not None:
+            of_examples = read_numbers(weights, count, "sample_weight")
+            examples.rows.labels["example_weights"] = of_examples[owners]
 
     def unpack_texts(self, data: KerasInput) -> tuple[Any, Any, Any]:
         """Returns x, y and weights of validation data."""

@@ -6,7 +6,8 @@ values become part of the run's record, and a resumed run takes them from there.
 
 import dataclasses
 import pathlib
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import Any
 
 import tensorflow as tf
 from absl import flags, logging
@@ -29,22 +30,8 @@ from bert_tf.training.flops import has_accelerator
 from bert_tf.training.memory import activation_bytes, choose_micro_batches
 
 
-class Choice(NamedTuple):
-    """The settings to choose.
-
-    Attributes:
-      names: settings to choose, a subset of FOLLOWING.
-      lengths: the smallest and the largest default length of a sequence.
-    """
-
-    names: frozenset[str]
-    lengths: tuple[int, int] = (0, 0)
-
-
-def settings_to_choose(configs: program.Configs, lengths: tuple[int, int] | None) -> Choice:
-    """Returns the settings that are neither given by a flag nor recorded by the run."""
-    if lengths is None:
-        return Choice(frozenset())
+def settings_to_choose(configs: program.Configs) -> set[str]:
+    """Returns the settings of FOLLOWING that neither a flag gives nor the run recorded."""
     training = configs.training
     given: set[str] = set()
     for group in (DataConfig, OptimizerConfig, FineTuningConfig):
@@ -57,7 +44,7 @@ def settings_to_choose(configs: program.Configs, lengths: tuple[int, int] | None
     else:
         source = program.source_of(training)
     given.update(name for name in program.FOLLOWING if recorded(source, name))
-    return Choice(frozenset(program.FOLLOWING) - given, lengths)
+    return {*program.FOLLOWING} - given
 
 
 def with_recorded(configs: program.Configs) -> program.Configs:
@@ -82,7 +69,7 @@ def with_recorded(configs: program.Configs) -> program.Configs:
 
 
 def before_reading(
-    choice: Choice, configs: program.Configs, weights: Checkpoint | None
+    chosen: Collection[str], most: int, configs: program.Configs, weights: Checkpoint | None
 ) -> program.Configs:
     """Returns the configuration to read examples with, at the largest default length.
 
@@ -94,16 +81,20 @@ def before_reading(
     if "long_texts" in stated and "long_texts" not in config_flags.given(type(task)):
         task = dataclasses.replace(task, long_texts=stated["long_texts"])
         configs = configs._replace(task=task)
-    if "max_seq_length" not in choice.names:
+    if "max_seq_length" not in chosen:
         return configs
     longest = configs.model.longest_row
     longest = min(longest, int(stated.get("max_seq_length", longest)))
-    most = min(longest, choice.lengths[1])
-    return configs._replace(data=dataclasses.replace(configs.data, max_seq_length=most))
+    length = min(longest, most)
+    return configs._replace(data=dataclasses.replace(configs.data, max_seq_length=length))
 
 
 def after_reading(
-    choice: Choice, configs: program.Configs, examples: program.Examples, num_classes: int
+    names: Collection[str],
+    least: int,
+    configs: program.Configs,
+    examples: program.Examples,
+    num_classes: int,
 ) -> program.Configs:
     """Returns the configuration with the settings chosen for these examples, and logs them.
 
@@ -113,21 +104,21 @@ def after_reading(
     optimizer = configs.optimizer
     tuning = configs.tuning
     chosen = []
-    if "max_seq_length" in choice.names:
+    if "max_seq_length" in names:
         read = [*examples.eval.values(), *examples.predict.values()]
         if examples.train:
             read.append(examples.train)
         longest = max(int(dataset.rows.lengths.max(initial=0)) for dataset in read)
         # No sequence is longer than the length that examples were read with.
-        length = default_length(longest, data.max_seq_length, choice.lengths[0])
+        length = default_length(longest, data.max_seq_length, least)
         data = dataclasses.replace(data, max_seq_length=length)
         chosen.append(f"--max_seq_length={length} (the longest text has {longest} tokens)")
-    if configs.training.do_train and "learning_rate" in choice.names:
+    if configs.training.do_train and "learning_rate" in names:
         width = configs.model.hidden_size
         rate = default_learning_rate(width)
         optimizer = dataclasses.replace(optimizer, learning_rate=rate)
         chosen.append(f"--learning_rate={rate:g} (hidden_size {width})")
-    if configs.training.do_train and "num_train_epochs" in choice.names:
+    if configs.training.do_train and "num_train_epochs" in names:
         num_rows = len(examples.train.rows)
         epochs = default_epochs(num_rows, num_classes)
         tuning = dataclasses.replace(tuning, num_train_epochs=float(epochs))

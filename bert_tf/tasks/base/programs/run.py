@@ -142,15 +142,17 @@ class Run:
         if self.start.num_labels > 1 and not labels and not self.configs.training.do_train:
             # A head from elsewhere without names: the labels are their indices.
             labels = tuple(map(str, range(self.start.num_labels)))
-        following = defaults.settings_to_choose(self.configs, self.program.default_lengths)
-        self.configs = defaults.before_reading(following, self.configs, self.start.weights)
+        least, most = self.program.default_lengths or (0, 0)
+        chosen = defaults.settings_to_choose(self.configs) if most else set()
+        weights = self.start.weights
+        self.configs = defaults.before_reading(chosen, most, self.configs, weights)
         self.program.configs = self.configs
         examples = self.program.read(tokenizer, labels)
         tokenizer.typed.log()
         log_known_texts(examples)
         # A tagger's labels belong to words, of which each text has many, so they do not count here.
         num_classes = len(examples.labels) if self.program.head == "classifier" else 0
-        self.configs = defaults.after_reading(following, self.configs, examples, num_classes)
+        self.configs = defaults.after_reading(chosen, least, self.configs, examples, num_classes)
         self.program.configs = self.configs
         return examples
 

@@ -23,8 +23,7 @@ from bert_tf.config.rules import check_rules
 from bert_tf.inference.loading import load
 from bert_tf.tasks.base.programs.program import Configs, define_flags, run
 from bert_tf.tasks.classification import inputs
-from bert_tf.tasks.classification.inputs import CLASSIFIER_RULES
-from bert_tf.tasks.classification.sources import find_files, reads_glue
+from bert_tf.tasks.classification.inputs import CLASSIFIER_RULES, find_files, reads_glue
 from bert_tf.tasks.classification.zero_shot_program import ZeroShotConfig, ZeroShotRun
 
 define_flags(ClassifierConfig)

@@ -74,8 +74,8 @@ def toy_task(loss):
 
 def batch_of(task):
     """Returns a batch of 8 of which 2 only fill."""
-    examples, epoch = task.groups.choose(0, 6, 0)
-    batch = task.groups.batch(examples, epoch, 8, (LONGEST, LONGEST))
+    examples, epoch = task.train_rows.choose(0, 6, 0)
+    batch = task.train_rows.batch(examples, epoch, 8, (LONGEST, LONGEST))
     return {name: tf.constant(value) for name, value in batch.items()}
 
 

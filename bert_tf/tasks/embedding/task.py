@@ -1,7 +1,7 @@
 """The embedding tasks: training on similar and dissimilar texts, evaluation by retrieval."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,9 +66,8 @@ class EmbeddingTask(RowsTask):
         ignore_identical_ids: bool = False,
         teacher: RetrieverConfig | None = None,
     ) -> None:
-        super().__init__(model, train_rows, *data)  # type: ignore[arg-type]
-        self.groups = train_rows
-        self.loss = loss
+        super().__init__(model, train_rows, *data)
+        self.loss: Any = loss
         self.similarity = similarity
         self.is_ranking = is_ranking
         self.best_metric = best_metric
@@ -87,18 +86,15 @@ class EmbeddingTask(RowsTask):
 
     def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
         """Returns batches of `ContrastiveDataset.batch`."""
-        if self.groups is None:
-            raise ValueError("There are no training examples; give --train_file.")
-        return contrastive_batches(
-            self.groups, batch_size, start_step, self.seed, self.buckets, shard
-        )
+        groups = self.train_rows
+        return contrastive_batches(groups, batch_size, start_step, self.seed, self.buckets, shard)
 
     def embed(self, batch: Batch, dropout_seed: tf.Tensor) -> Embeddings:
         """Returns the embeddings of the queries, float32 [b, D], and documents, [b, M, D].
 
         The batch is a part of b examples of a batch of B.
         """
-        joint = self.groups is not None and self.groups.one_length
+        joint = self.train_rows is not None and self.train_rows.one_length
         return embed_sides(
             lambda inputs, seed, side: self.model(inputs, training=True, dropout_seed=seed),
             batch,
@@ -127,11 +123,9 @@ class EmbeddingTask(RowsTask):
 
     def batch_sums(self, embeddings: Embeddings, labels: Batch) -> dict[str, WeightedSum]:
         """Returns the sums of the loss and, with in-batch losses, of the accuracy."""
-        if self.loss is None:
-            raise ValueError("The task has no loss.")
         queries, documents = embeddings  # [B, D], [B, M, D]
         vectors = Vectors(queries, documents, labels["document_weights"], labels.get("scores"))
-        loss: Callable[[Vectors], WeightedSum] = self.loss
+        loss = self.loss
         if DATA_SET in labels:
             loss = functools.partial(loss, labels[DATA_SET])
         sums = {"loss": loss(vectors)}
@@ -357,13 +351,11 @@ class DenoisingTask(EmbeddingTask):
         self, model: Any, train_texts: DamagedTexts | None, *data: Any, **options: Any
     ) -> None:
         super().__init__(model, None, *data, **options)
-        self.train_texts = train_texts
+        self.train_texts: Any = train_texts
         self.sum_names = ("loss", "accuracy")
 
     def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
         """Returns batches of `DamagedTexts.batch`."""
-        if self.train_texts is None:
-            raise ValueError("There are no training examples; give --train_file.")
         return damaged_batches(
             self.train_texts, batch_size, start_step, self.seed, self.buckets, shard
         )

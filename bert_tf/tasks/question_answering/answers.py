@@ -265,9 +265,8 @@ def rank_spans(
       config: its `n_best_size` is the number of starts and of ends that are considered in each
         window, and of entries in an n-best list, which may have "" as a further entry.
     """
-    start_logits = np.asarray(start_logits)
-    end_logits = np.asarray(end_logits)
-    _check_logits(features, start_logits, end_logits)
+    _check_finite(features, START, start_logits)
+    _check_finite(features, END, end_logits)
     size = config.n_best_size
     for question, rows in with_rows(questions, features):
         # Sums are in float64, like those of the original's Python floats.
@@ -308,29 +307,13 @@ def choose_answers(
     return predictions
 
 
-def _check_logits(
-    features: Sequence[SquadFeature], start_logits: np.ndarray, end_logits: np.ndarray
-) -> None:
-    # Batches are padded, so that logits may be longer than any row.
-    longest = max((len(feature.ids) for feature in features), default=0)
-    for name, logits in (("start_logits", start_logits), ("end_logits", end_logits)):
-        if logits.ndim != 2 or len(logits) != len(features) or logits.shape[1] < longest:
-            raise ValueError(
-                f"{name} have shape {logits.shape}, expected [{len(features)}, at least {longest}]:"
-                " a row for each feature."
-            )
-        # A sort accepts NaN silently, and the answer would be arbitrary.
-        is_invalid = ~np.isfinite(logits).all(axis=1)  # [features]
-        if is_invalid.any():
-            question_id = features[int(is_invalid.argmax())].question_id
-            raise ValueError(
-                f"{name} of question {question_id} are not finite; check the model that computed "
-                "them."
-            )
-    if start_logits.shape != end_logits.shape:
+def _check_finite(features: Sequence[SquadFeature], name: str, logits: np.ndarray) -> None:
+    """Raises ValueError for NaN, which a sort accepts silently: the answer would be arbitrary."""
+    is_invalid = ~np.isfinite(logits).all(axis=1)  # [features]
+    if is_invalid.any():
+        question_id = features[int(is_invalid.argmax())].question_id
         raise ValueError(
-            f"start_logits have shape {start_logits.shape}, end_logits {end_logits.shape}; "
-            "expected the same."
+            f"{name} of question {question_id} are not finite; check the model that computed them."
         )
 
 

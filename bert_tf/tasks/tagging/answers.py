@@ -156,33 +156,13 @@ def gather_words(
     Returns:
       For each sentence an array [W, ...], with the type of the outputs.
     """
-    if len(rows) != len(outputs):
-        raise ValueError(
-            f"{len(outputs)} predictions for {len(rows)} rows; expected equal numbers."
-        )
     # The first row has the type and the shape of all: ids [T] as well as scores [T, C].
     first = np.asarray(outputs[0]) if rows else np.zeros([0], np.int64)
-    shape = first.shape[1:]
     gathered = []
-    times = []  # How often each word is predicted: exactly once, if all rows are given.
     for sentence in sentences:
-        gathered.append(np.zeros((len(sentence.words), *shape), first.dtype))
-        times.append(np.zeros(len(sentence.words), np.int64))
+        gathered.append(np.zeros((len(sentence.words), *first.shape[1:]), first.dtype))
     for row, values in zip(rows, outputs, strict=True):
-        if len(values) < len(row.text.ids):
-            raise ValueError(
-                f"Sentence {row.sentence}: {len(values)} predictions for a row of "
-                f"{len(row.text.ids)} tokens; expected one or more for each token."
-            )
         gathered[row.sentence][row.words] = values[row.positions]  # [W of this window, ...]
-        times[row.sentence][row.words] += 1
-    for number, (sentence, count) in enumerate(zip(sentences, times, strict=True)):
-        if (count != 1).any():
-            word = int(np.flatnonzero(count != 1)[0])
-            raise ValueError(
-                f"{sentence.source}: word {word} of sentence {number} is predicted {count[word]} "
-                "times, expected once; give all rows of these sentences."
-            )
     return gathered
 
 

@@ -141,15 +141,6 @@ def test_tags_are_gathered(tokenizer):
     expected = [[0], [10, 11, 12, 13, 14, 15, 16, 17]]
     assert as_lists(gather_words(rows, predictions, sentences)) == expected
     assert as_lists(gather_words(rows[::-1], predictions[::-1], sentences)) == expected
-    with pytest.raises(ValueError, match="^3 .* 4 rows"):
-        gather_words(rows, predictions[1:], sentences)
-    with pytest.raises(ValueError, match="f line 1: word 3 .*sentence 1 .* 0 "):
-        gather_words(rows[:2] + rows[3:], predictions[1:], sentences)
-    with pytest.raises(ValueError, match="word 0 .*sentence 0 .* 2 "):
-        gather_words([*rows, rows[0]], [*predictions, predictions[0]], sentences)
-    predictions[2] = predictions[2][:5]
-    with pytest.raises(ValueError, match="Sentence 1: 5 .* 6 tokens"):
-        gather_words(rows, predictions, sentences)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -39,7 +39,7 @@ class RowsTask(abc.ABC):
     def __init__(
         self,
         model: keras.Model,
-        train_rows: TokenizedDataset | None,
+        train_rows: Any,
         eval_examples: Any,
         buckets: Sequence[int],
         seed: int,
@@ -57,14 +57,10 @@ class RowsTask(abc.ABC):
     def train_dataset(self, batch_size: int, start_step: int, shard: InputShard) -> tf.data.Dataset:
         """Returns batches of `TokenizedDataset.batch`; see `Task`."""
         rows = self.train_rows
-        if rows is None:
-            raise ValueError("There are no training examples; give --train_file.")
         return training_batches(rows, batch_size, start_step, self.seed, self.buckets, shard)
 
     def eval_dataset(self, batch_size: int, max_steps: int, shard: InputShard) -> tf.data.Dataset:
         """Returns batches of `TokenizedDataset.batch`, with every example once."""
-        if self.eval_examples is None:
-            raise ValueError("There are no examples to evaluate.")
         rows = self.eval_examples.rows
         return evaluation_batches(rows, batch_size, max_steps, self.buckets, shard)
 

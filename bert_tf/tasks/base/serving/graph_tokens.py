@@ -1,6 +1,6 @@
 """Tokenizes texts inside the graph, with the offsets of every token.
 
-  texts [B] -> tokens, ragged [B, (tokens)], with their bytes and words
+  texts [B] -> tokens, ragged [B, (tokens)], with their bytes
 
 Bytes that are not UTF-8 are read as U+FFFD, see `replace_malformed`. The only operation from
 outside TensorFlow is WordPiece's `FastWordpieceTokenizeWithOffsets`.
@@ -27,7 +27,6 @@ class GraphTokens(NamedTuple):
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor  # first byte in the text
     ends: tf.RaggedTensor  # one past the last byte
-    words: tf.RaggedTensor  # index of the word in the text
 
     def lengths(self) -> tf.Tensor:
         """Returns the number of tokens in each text, int64 [B]."""
@@ -47,21 +46,8 @@ class GraphTokens(NamedTuple):
 
 def find_tokens(tokenizer: BertTokenizer | ByteBpeTokenizer, texts: tf.Tensor) -> GraphTokens:
     """Tokenizes texts, string [B]."""
-    ids, starts, ends = tokenizer.tokenize_with_offsets(texts)
-    return number_words(ids, starts, ends)
-
-
-def number_words(
-    ids: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
-) -> GraphTokens:
-    """Adds the index of each token's word to a tokenizer's results [B, (words), (tokens)]."""
-    # The index of a word in the batch, minus that of the first word of its text.
-    words = tf.range(ids.values.nrows()) - tf.gather(ids.row_splits, ids.value_rowids())  # [words]
-    words = tf.cast(tf.gather(words, ids.values.value_rowids()), tf.int32)  # [tokens]
-    ids = ids.merge_dims(1, 2)  # [B, (tokens)]
-    starts = starts.merge_dims(1, 2)
-    ends = ends.merge_dims(1, 2)
-    return GraphTokens(ids, starts, ends, ids.with_values(words))
+    columns = tokenizer.tokenize_with_offsets(texts)  # [B, (words), (tokens)] each
+    return GraphTokens(*(column.merge_dims(1, 2) for column in columns))
 
 
 def replace_malformed(texts: tf.Tensor) -> tf.Tensor:

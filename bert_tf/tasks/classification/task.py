@@ -13,8 +13,7 @@ from bert_tf.metrics.calibration import ReliabilityBin, calibration_error, log_l
 from bert_tf.network.losses import LabelLoss, WeightedSum, right_labels, weigh
 from bert_tf.network.soft_losses import SOFT_LOSSES
 from bert_tf.tasks.base.examples.labels import LabelNames
-from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
-from bert_tf.tasks.base.programs.rows_task import RowsTask
+from bert_tf.tasks.base.programs.rows_task import CollectedOutputs, RowsTask
 from bert_tf.tasks.classification.answers import mean_of_rows
 from bert_tf.tasks.classification.decisions import Decisions
 from bert_tf.tasks.classification.features import LABEL_NAMES, TextExamples

@@ -10,8 +10,7 @@ from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.network.losses import WeightedSum, mask_scores
 from bert_tf.network.soft_losses import soft_class_losses
 from bert_tf.system.type_names import Outputs
-from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
-from bert_tf.tasks.base.programs.rows_task import RowsTask
+from bert_tf.tasks.base.programs.rows_task import CollectedOutputs, RowsTask
 from bert_tf.tasks.question_answering.answers import (
     END,
     START,

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.network.losses import WeightedSum
-from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
-from bert_tf.tasks.base.programs.rows_task import RowsTask
+from bert_tf.tasks.base.programs.rows_task import CollectedOutputs, RowsTask
 from bert_tf.tasks.reranking.features import RankingExamples
 from bert_tf.tasks.reranking.losses import RankingLoss
 from bert_tf.training.task import Batch

@@ -167,8 +167,7 @@ def _fill(values: np.ndarray, num_rows: int, empty: float = 0) -> np.ndarray:
 
 
 class TaskExamples(Protocol):
-    """The examples of a file for a task; each task adds its labels and texts."""
+    """Examples that were read, with their rows; each task adds its labels and texts."""
 
     @property
-    def rows(self) -> TokenizedDataset:
-        """The tokenized texts, in the order of the examples."""
+    def rows(self) -> TokenizedDataset: ...

@@ -9,7 +9,7 @@ All other input, such as dicts of ids or datasets of them, goes to Keras unchang
 import itertools
 import typing
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,7 +20,12 @@ from bert_tf.config.fine_tuning_defaults import BATCH_SIZE, default_batch_size
 from bert_tf.system.type_names import ClassWeight, Column, KerasInput, Labels, Texts
 from bert_tf.tasks.base.examples.known_texts import KnownTexts
 from bert_tf.tasks.base.examples.row_batches import epoch_batches, evaluation_batches
-from bert_tf.tasks.base.examples.rows import TokenizedDataset, bucket_of, length_buckets
+from bert_tf.tasks.base.examples.rows import (
+    TaskExamples,
+    TokenizedDataset,
+    bucket_of,
+    length_buckets,
+)
 from bert_tf.tasks.base.models import raw_batches
 from bert_tf.tasks.base.models.fit_input import (
     FitArguments,
@@ -35,13 +40,6 @@ from bert_tf.text.typed_tokens import log_typed_tokens
 
 if typing.TYPE_CHECKING:
     from bert_tf.tasks.base.models.text_model import TextModel
-
-
-class Examples(Protocol):
-    """Raw input that was read, and the rows that the model computes for it."""
-
-    @property
-    def rows(self) -> TokenizedDataset: ...
 
 
 class RawInput:
@@ -215,7 +213,7 @@ class RawInput:
         return raw_batches.pack_stream(data, pack), None
 
     def training_data(
-        self, examples: Examples, batch_size: int, seed: int | None, first_epoch: int = 0
+        self, examples: TaskExamples, batch_size: int, seed: int | None, first_epoch: int = 0
     ) -> tuple[tf.data.Dataset, int]:
         """Returns an endless dataset of batches for Keras, and the number of batches per epoch."""
         rows = examples.rows

@@ -36,7 +36,7 @@ from bert_tf.system.type_names import (
     Texts,
 )
 from bert_tf.tasks.base.examples.columns import read_numbers
-from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.examples.rows import TaskExamples, TokenizedDataset
 from bert_tf.tasks.base.models.default_compile import (
     DefaultCompiler,
     LossArgument,
@@ -52,7 +52,7 @@ from bert_tf.tasks.base.models.raw_batches import (
     is_stream,
     unpack_batch,
 )
-from bert_tf.tasks.base.models.raw_input import Examples, RawInput
+from bert_tf.tasks.base.models.raw_input import RawInput
 from bert_tf.tasks.base.models.row_outputs import RowOutputs, stack
 from bert_tf.text.text_counts import counts_texts
 
@@ -96,7 +96,7 @@ class TextModel(FromPretrained, abc.ABC):
     @abc.abstractmethod
     def read_examples(
         self, x: Texts, y: Labels | None = None, weights: Column | None = None
-    ) -> Examples:
+    ) -> TaskExamples:
         """Reads raw input.
 
         Args:

@@ -5,50 +5,34 @@ cannot. An evaluation therefore collects the outputs of every example, and the t
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.system.type_names import Batch, Outputs, Tensor
+from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.base.examples.row_batches import evaluation_batches
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
+from bert_tf.tasks.base.programs.rows_task import CollectedOutputs, RowsTask
 from bert_tf.training.precision import compilation
-from bert_tf.training.task import Task
 from bert_tf.training.train_step import ReplicaFunction
 from bert_tf.training.trainer import Trainer
 
-# The outputs of all examples by name: for each an array per example.
-CollectedOutputs = dict[str, list[np.ndarray]]
-
-
-class FineTuningTask(Task, Protocol):
-    """A task whose evaluation needs all predictions.
-
-    Attributes:
-      buckets: lengths that batches are padded to; see
-        `bert_tf.tasks.base.examples.rows.length_buckets`.
-      eval_examples: the examples to evaluate during training.
-    """
-
-    buckets: list[int]
-    eval_examples: Any
-
-    def predictions(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
-        """Returns the outputs to collect, tensors [B, ...], with `loss` float32 [B]."""
-
-    def metrics(self, examples: Any, outputs: CollectedOutputs) -> dict[str, float]:
-        """Scores the predictions of all examples; returns `loss` and the task's metrics."""
+# Outputs with an axis of tokens.
+TOKEN_OUTPUTS = ("tag_ids", "start_logits", "end_logits")
 
 
 class FineTuner(Trainer):
-    """`Trainer` for a `FineTuningTask`; arguments are those of `Trainer`."""
+    """`Trainer` for a `RowsTask`; arguments are those of `Trainer`."""
 
-    task: FineTuningTask
+    task: RowsTask
 
-    def __init__(self, task: FineTuningTask, *arguments: Any, **keywords: Any) -> None:
+    def __init__(self, task: RowsTask, *arguments: Any, **keywords: Any) -> None:
         super().__init__(task, *arguments, **keywords)
-        self._predict_batch = PredictStep(task, self.strategy, *compilation(self.config))
+        # On a batch, without dropout.
+        self._run_predictions = ReplicaFunction(
+            self._predictions, self.strategy, *compilation(self.config)
+        )
 
     def evaluate(self) -> dict[str, float]:
         """Returns loss and metrics over the task's evaluation examples."""
@@ -104,34 +88,8 @@ class FineTuner(Trainer):
                     "--learning_rate, or take an earlier checkpoint."
                 )
 
-
-# Outputs with an axis of tokens.
-TOKEN_OUTPUTS = ("tag_ids", "start_logits", "end_logits")
-
-
-class PredictStep:
-    """Runs the model on batches, without dropout.
-
-    Args:
-      compile_parts: compile only the regions of `xla_region.py`.
-    """
-
-    def __init__(
-        self,
-        task: FineTuningTask,
-        strategy: tf.distribute.Strategy,
-        jit_compile: bool,
-        compile_parts: bool = False,
-        attention: str = "plain",
-    ) -> None:
-        self.task = task
-        self.strategy = strategy
-        self._run_predictions = ReplicaFunction(
-            self._predictions, strategy, jit_compile, compile_parts, attention
-        )
-
     @tf.function
-    def __call__(self, iterator: Iterator[Batch]) -> Batch:
+    def _predict_batch(self, iterator: Iterator[Batch]) -> Batch:
         """Returns the predictions of the next global batch, with `row_ids` int32 [B]."""
         # The iterator is read inside, because a batch as an argument would be traced for each
         # length.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import TeacherConfig
@@ -14,17 +15,18 @@ from bert_tf.network.losses import WeightedSum, weigh
 from bert_tf.system.type_names import Batch, Tensor
 from bert_tf.tasks.base.examples.row_batches import evaluation_batches, training_batches
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
-from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs
 
 # A teacher's scores of the examples [N, C] or of their tokens.
 TEACHER_LOGITS = "teacher_logits"
+# The outputs of all examples by name: for each an array per example.
+CollectedOutputs = dict[str, list[np.ndarray]]
 
 
 class RowsTask(abc.ABC):
     """A model with examples to train on and to evaluate; see `training.task.Task`.
 
-    A subclass defines losses and metrics. The loss of a batch is the sum "loss" of
-    `loss_and_metric_sums`, divided by its weight.
+    A subclass defines losses, and metrics of the predictions of all examples. The loss of a batch is the sum "loss"
+    of `loss_and_metric_sums`, divided by its weight.
 
     Args:
       train_rows: the examples to train on; None without training.
@@ -106,8 +108,8 @@ class RowsTask(abc.ABC):
 
     @abc.abstractmethod
     def predictions(self, batch: Batch, outputs: Any) -> dict[str, Tensor]:
-        """See `tasks.base.programs.fine_tuner.FineTuningTask`."""
+        """Returns the outputs to collect, tensors [B, ...], with `loss` float32 [B]."""
 
     @abc.abstractmethod
     def metrics(self, examples: Any, outputs: CollectedOutputs) -> dict[str, float]:
-        """See `tasks.base.programs.fine_tuner.FineTuningTask`."""
+        """Scores the predictions of all examples; returns `loss` and the task's metrics."""

@@ -24,10 +24,11 @@ from bert_tf.tasks.base.examples.known_texts import KnownTexts
 from bert_tf.tasks.base.examples.rows import TaskExamples, length_buckets
 from bert_tf.tasks.base.programs import defaults
 from bert_tf.tasks.base.programs.defaults import with_sizes
-from bert_tf.tasks.base.programs.fine_tuner import CollectedOutputs, FineTuner
+from bert_tf.tasks.base.programs.fine_tuner import FineTuner
 from bert_tf.tasks.base.programs.initial_state import fit_head, load_initial_state
 from bert_tf.tasks.base.programs.program import Configs, Examples, Program
 from bert_tf.tasks.base.programs.results import ending_of, results_text, write_texts
+from bert_tf.tasks.base.programs.rows_task import CollectedOutputs
 from bert_tf.text.text_counts import Remedy, TextCounts
 from bert_tf.text.tokenization import make_tokenizer
 from bert_tf.text.typed_tokens import CountingTokenizer

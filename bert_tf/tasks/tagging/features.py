@@ -17,6 +17,7 @@ word. It truncates sentences that are too long; here no word is lost.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -123,6 +124,18 @@ def make_tag_rows(
             positions = starts[words] - starts[first] + tokenizer.vocab.text_start
             rows.append(TagRow(number, text, words, positions))
     return rows
+
+
+def count_odd_words(
+    sentences: Sequence[TaggedSentence], tokenizer: Tokenizer, max_seq_length: int
+) -> tuple[int, int]:
+    """Returns how many words are cut to a row, and how many have no tokens, so become [UNK]."""
+    counts = Counter(itertools.chain.from_iterable(sentence.words for sentence in sentences))
+    # Each distinct word is tokenized once: words repeat far more often than they differ.
+    lengths = {word: len(tokenizer.encode_word(word)) for word in counts}
+    room = _room(max_seq_length)
+    cut = sum(counts[word] for word, length in lengths.items() if length > room)
+    return cut, sum(counts[word] for word, length in lengths.items() if not length)
 
 
 def row_labels(row: TagRow, tag_ids: np.ndarray) -> np.ndarray:

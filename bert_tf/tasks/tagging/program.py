@@ -19,7 +19,7 @@ from bert_tf.tasks.base.programs.program import (
 )
 from bert_tf.tasks.base.programs.teacher import add_teacher_logits, check_labels, read_known
 from bert_tf.tasks.classification.report import class_report_text
-from bert_tf.tasks.tagging.features import TaggedExamples, make_examples
+from bert_tf.tasks.tagging.features import TaggedExamples, count_odd_words, make_examples
 from bert_tf.tasks.tagging.files import column_of, predictions_name, with_known_tags, write_tagged
 from bert_tf.tasks.tagging.inputs import TaggedInputs
 from bert_tf.tasks.tagging.model import BertTokenClassifier
@@ -56,12 +56,14 @@ class Tagger(Program):
                 sentences = with_known_tags(sentences, labels)
             examples = make_examples(sentences, labels, tokenizer, length, is_labelled)
             logging.info(
-                "%s: %d sentences, %d words, %d rows of up to %d tokens.",
+                "%s: %d sentences, %d words; %d sentences in windows of %d, %d words cut, %d "
+                "without a token.",
                 use,
                 len(sentences),
                 sum(len(sentence.words) for sentence in sentences),
-                len(examples.rows),
+                sum(count > 1 for count in np.bincount(examples.owners)),
                 length,
+                *count_odd_words(sentences, tokenizer, length),
             )
             return examples
 

@@ -9,6 +9,7 @@ import pytest
 from bert_tf.tasks.tagging.answers import gather_words
 from bert_tf.tasks.tagging.features import (
     TagRow,
+    count_odd_words,
     make_tag_rows,
     row_labels,
 )
@@ -121,6 +122,13 @@ def test_a_long_word_is_cut_and_each_word_keeps_a_piece(tokenizer):
     assert [pieces(row, tokenizer).split()[1] for row in rows] == ["x", "[UNK]", "x"]
     assert [row.words.tolist() for row in rows] == [[0], [1], [2]]
     assert make_tag_rows([sentence()], tokenizer, 3) == []
+
+
+def test_odd_words_are_counted(tokenizer):
+    odd = sentence("xxxxx", "xxxxx", "\u00ad")
+    sentences = [sentence("walked", "\u200b", "a"), odd, sentence("a")]
+    assert count_odd_words(sentences, tokenizer, 6) == (2, 2)
+    assert count_odd_words(sentences, tokenizer, 7) == (0, 2)
 
 
 def test_no_room_is_an_error(tokenizer):

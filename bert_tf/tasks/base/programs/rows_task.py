@@ -25,8 +25,8 @@ CollectedOutputs = dict[str, list[np.ndarray]]
 class RowsTask(abc.ABC):
     """A model with examples to train on and to evaluate; see `training.task.Task`.
 
-    A subclass defines losses, and metrics of the predictions of all examples. The loss of a batch is the sum "loss"
-    of `loss_and_metric_sums`, divided by its weight.
+    A subclass defines losses, and metrics of the predictions of all examples. The loss of a
+    batch is the sum "loss" of `loss_and_metric_sums`, divided by its weight.
 
     Args:
       train_rows: the examples to train on; None without training.

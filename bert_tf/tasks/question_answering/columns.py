@@ -29,20 +29,22 @@ def read_asked(x: Column, name: str = "questions") -> list[SquadQuestion]:
     return asked
 
 
-def read_answer(value: object, context: str, where: str) -> SquadAnswer | None:
-    """Returns an answer with its offset in the context; None for no answer.
+def with_answer(question: SquadQuestion, value: object, where: str) -> SquadQuestion:
+    """Returns a question with its answer, or as impossible.
 
     Args:
-      value: a substring of the context; or a dict of `text` and `answer_start`, or of lists of
-        these.
+      value: a substring of the context, "" for none; or a dict of `text` and `answer_start`, or of
+        lists of these.
     """
+    context = question.context
+    none = dataclasses.replace(question, is_impossible=True)
     if isinstance(value, Mapping) and {"text", "answer_start"} <= set(value):
         text = value["text"]
         start = value["answer_start"]
         if not isinstance(text, str):
             # Lists, as in Hugging Face's data sets; the first answer is used.
             if not len(text):
-                return None
+                return none
             text = text[0]
             start = start[0]
         start = int(start)
@@ -56,20 +58,9 @@ def read_answer(value: object, context: str, where: str) -> SquadAnswer | None:
             'answer_start; "" for no answer.'
         )
     if not text:
-        return None
+        return none
     if start < 0 or context[start : start + len(text)] != text:
         position = f" at character {start}" if start >= 0 else ""
         raise ValueError(f"{where}: {text!r:.80} does not occur{position} in its context.")
-    return SquadAnswer(text, start)
-
-
-def with_answer(question: SquadQuestion, value: object, where: str) -> SquadQuestion:
-    """Returns a question with its answer, in any format of `read_answer`."""
-    answer = read_answer(value, question.context, where)
-    answers = (answer,) if answer else ()
-    return dataclasses.replace(
-        question,
-        answer=answer,
-        answers=answers,
-        is_impossible=answer is None,
-    )
+    answer = SquadAnswer(text, start)
+    return dataclasses.replace(question, answer=answer, answers=(answer,))

@@ -22,14 +22,14 @@ import numpy as np
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering import answers, candidates
 from bert_tf.tasks.question_answering.features import SquadExamples, SquadFeature
+from bert_tf.tasks.question_answering.joint_head import (
+    END_SCORES,
+    ENDS,
+    NO_ANSWER,
+    START_SCORES,
+    STARTS,
+)
 from bert_tf.tasks.question_answering.questions import SquadQuestion
-
-# Names of the model's outputs.
-START_SCORES = "start_top_log_probs"
-STARTS = "start_top_index"
-END_SCORES = "end_top_log_probs"
-ENDS = "end_top_index"
-NO_ANSWER = "no_answer_logit"
 
 
 class Beams(NamedTuple):

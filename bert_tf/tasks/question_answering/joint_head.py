@@ -28,7 +28,12 @@ START = "start_logits"
 END = "end_logits"
 NO_ANSWER = "no_answer_logit"
 # The original's names: the K best starts [B, K], and the K best ends of each [B, K, K].
-BEAM = ("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index")
+BEAM = START_SCORES, STARTS, END_SCORES, ENDS = (
+    "start_top_log_probs",
+    "start_top_index",
+    "end_top_log_probs",
+    "end_top_index",
+)
 NO_ANSWER_WEIGHT = 0.5  # the original's answerable_weight
 MASKED = 1000.0  # subtracted at positions outside the context, as in the original
 NO_SCORE = -1e4  # score of positions in a beam that is wider than the row

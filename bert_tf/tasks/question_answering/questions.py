@@ -82,14 +82,17 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     skipped: dict[str, SquadQuestion] = {}
     errors = RowErrors()
     paragraphs = list(read_paragraphs(path))
-    unit = find_unit(functools.partial(_count_lost, paragraphs), str(path))
+    answers = list(_answers_of(paragraphs))
+    unit = find_unit(functools.partial(_count_lost, answers), str(path))
+    for text, answer in answers:
+        with contextlib.suppress(ValueError):  # It is wrong in any unit, and is reported.
+            answer["answer_start"] = code_points(text, answer["answer_start"], unit)
     for paragraph, where in paragraphs:
         context = field(paragraph, "context", str, where)
         for values in field(paragraph, "qas", list, where):
             if is_training and isinstance(values, dict) and errors.leaves_out(values):
                 continue
             with errors:
-                values = _in_code_points(values, context, unit)
                 question = _read_question(values, context, is_training, version_2, path, where)
                 if question.id in questions or question.id in skipped:
                     raise ValueError(
@@ -117,39 +120,24 @@ def read_squad(path: str | os.PathLike, is_training: bool, version_2: bool) -> l
     return list(questions.values())
 
 
-def _answers_of(paragraphs: Sequence[tuple[Any, str]]) -> Iterator[tuple[str, str, int]]:
-    """Yields context, text and start of each answer that has these; errors are reported later."""
+def _answers_of(paragraphs: Sequence[tuple[Any, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the answers with text and start, after their context; errors are reported later."""
     for paragraph, _ in paragraphs:
         questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
         context = paragraph.get("context") if questions else None
         for question in questions if isinstance(questions, list) else ():
             answers = question.get("answers") if isinstance(question, dict) else None
             for answer in answers if isinstance(answers, list) else ():
-                values = answer if isinstance(answer, dict) else {}
-                text = values.get("text")
-                start = values.get("answer_start")
-                if isinstance(context, str) and isinstance(text, str) and type(start) is int:
-                    yield context, text, start
+                if not isinstance(answer, dict) or type(answer.get("answer_start")) is not int:
+                    continue
+                if isinstance(context, str) and isinstance(answer.get("text"), str):
+                    yield context, answer
 
 
-def _count_lost(paragraphs: Sequence[tuple[Any, str]], unit: str) -> int:
+def _count_lost(answers: list[tuple[str, dict[str, Any]]], unit: str) -> int:
     """Returns how many answers of a file are not at their starts."""
-    answers = _answers_of(paragraphs)
-    return sum(not is_at(text, context, start, unit) for context, text, start in answers)
-
-
-def _in_code_points(values: object, context: str, unit: str) -> Any:
-    """Returns an entry of "qas" with starts of answers in code points."""
-    if not unit or not isinstance(values, dict) or not isinstance(values.get("answers"), list):
-        return values
-    answers = []
-    for answer in values["answers"]:
-        if isinstance(answer, dict) and type(answer.get("answer_start")) is int:
-            with contextlib.suppress(ValueError):  # It is wrong in any unit, and is reported.
-                start = code_points(context, answer["answer_start"], unit)
-                answer = {**answer, "answer_start": start}
-        answers.append(answer)
-    return {**values, "answers": answers}
+    found = (is_at(answer["text"], text, answer["answer_start"], unit) for text, answer in answers)
+    return len(answers) - sum(found)
 
 
 def _read_question(

@@ -17,7 +17,7 @@ from bert_tf.tasks.base.serving.graph_tokens import (
 )
 from bert_tf.tasks.base.serving.model import Batch, Outputs, Serving
 from bert_tf.tasks.question_answering.answers import NO_SPAN_ODDS
-from bert_tf.tasks.question_answering.joint_answers import (
+from bert_tf.tasks.question_answering.joint_head import (
     END_SCORES,
     ENDS,
     NO_ANSWER,

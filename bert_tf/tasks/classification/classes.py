@@ -122,24 +122,19 @@ class ClassLabels:
           spec: the type of the labels; None without labels.
         """
         has_names = getattr(spec, "dtype", None) == tf.string
-        if has_names and (self.problem_type != "single_label" or not self.names):
+        is_class = self.problem_type == "single_label"
+        if has_names and not (is_class and self.names):
             raise ValueError(
                 "The labels of the dataset are names; expected numbers, or a model made with "
                 "labels=[...]."
             )
         y_shape = getattr(spec, "shape", tf.TensorShape(None))
-        is_one_hot = (
-            self.problem_type == "single_label"
-            and y_shape.rank is not None
-            and self.is_one_hot(y_shape)
-        )
-        # As in lists of labels: if all names are numbers, a number is a name and not an index.
-        numbers = numbers_of(self.names or ("",)) if self.problem_type == "single_label" else None
-        if is_one_hot:
+        if is_class and y_shape.rank is not None and self.is_one_hot(y_shape):
             return one_hot_ids
         if has_names:
             return self._indices_of_names
-        if numbers:
+        # As in lists of labels: if all names are numbers, a number is a name and not an index.
+        if is_class and (numbers := numbers_of(self.names or ("",))):
             return lambda y: self._indices_of(tf.cast(y, tf.float64), numbers)
         return lambda y: y
 

@@ -249,16 +249,11 @@ def read_label(
         )
     if len(set(names)) < len(names):
         raise RowError(
-            f"{where}: label {value!r:.80} has {_twice(names)!r} twice",
+            f"{where}: label {value!r:.80} has {max(names, key=names.count)!r} twice",
             "If its items are decisions, 0 or 1, for each label, write the names of the labels "
             "instead, or a column for each label: --label_column=joy,love.",
         )
     return _joined(names, where)
-
-
-def _twice(names: Sequence[str]) -> str:
-    """Returns the first name that occurs again."""
-    return next(name for name in names if names.count(name) > 1)
 
 
 def _joined(names: Sequence[str], where: str) -> str:

@@ -64,7 +64,7 @@ def pair_examples(
       sampling, pairs_per_example, seed: see `make_pairs`.
     """
     pairs = make_pairs(labels, sampling, pairs_per_example, seed)
-    label_sets = labels if labels.ndim > 1 else np.eye(labels.max() + 1)[labels]  # [N, C]
+    label_sets = _label_sets(labels)
     examples = []
     for (first, second), score in zip(pairs.indices.tolist(), pairs.scores.tolist(), strict=True):
         scores = (score,)
@@ -93,6 +93,7 @@ def make_pairs(
     """
     rng = np.random.default_rng(seed)
     count = len(labels)
+    labels = _label_sets(labels)
     if sampling == SAME_LABEL_PAIRS:
         return _partners(labels, pairs_per_example, rng)
     most = pairs_per_example * count // 2 if pairs_per_example else count * count
@@ -126,22 +127,19 @@ def check_counts(labels: np.ndarray, names: Sequence[str]) -> None:
     Args:
       labels: int [N], or 0 and 1 [N, C] for several labels.
     """
-    if labels.ndim == 1:
-        counts = np.bincount(labels, minlength=len(names))
-    else:
-        counts = labels.sum(axis=0).astype(int)
     if len(names) < 2:
         raise ValueError(
             f"All {len(labels)} examples have the label {names[0]!r}; give examples of at least "
             "two labels."
         )
-    for name, count in zip(names, counts.tolist(), strict=True):
+    sets = _label_sets(labels, len(names))
+    for name, count in zip(names, sets.sum(axis=0).astype(int).tolist(), strict=True):
         if count < 2:
             raise ValueError(
                 f"The label {name!r} has {count} example{'s' * (count != 1)}; few-shot training "
                 "needs at least 2 of each, and is meant for 8 to 64."
             )
-    if labels.ndim > 1 and (labels == labels[0]).all():
+    if (sets == sets[0]).all():
         raise ValueError(
             f"All {len(labels)} examples have the same labels; give examples of different ones."
         )
@@ -153,14 +151,13 @@ def _partners(labels: np.ndarray, pairs_per_example: int, rng: np.random.Generat
     A text without such a partner is paired with texts that have none either, or else with any.
 
     Args:
-      labels: int [N], or 0 and 1 [N, C] for several labels.
+      labels: 0 and 1 [N, C].
       pairs_per_example: twice the number of partners of a text; 0: all, each pair once.
-      rng: draws the partners and their order.
     """
     count = len(labels)
     # Half, because each text is also the partner of others.
     rounds = (pairs_per_example + 1) // 2
-    matches: np.ndarray = np.stack([_is_match(labels, index) for index in range(count)])
+    matches: np.ndarray = labels @ labels.T > 0
     # A batch has no text twice, so that a text cannot be its own partner.
     np.fill_diagonal(matches, False)
     is_alone = np.logical_not(matches.any(axis=1))
@@ -184,18 +181,16 @@ def _partners(labels: np.ndarray, pairs_per_example: int, rng: np.random.Generat
     return TextPairs(indices, matches[indices[:, 0], indices[:, 1]].astype(float))
 
 
-def _is_match(labels: np.ndarray, index: int) -> np.ndarray:
-    """Returns which texts have a label in common with a text, bool [N]."""
-    if labels.ndim == 1:
-        return labels == labels[index]
-    return labels @ labels[index] > 0
+def _label_sets(labels: np.ndarray, num_labels: int | None = None) -> np.ndarray:
+    """Returns labels, int [N] or [N, C], as 0 and 1 [N, C]."""
+    return labels if labels.ndim > 1 else np.eye(num_labels or labels.max() + 1)[labels]
 
 
 def _all_pairs(labels: np.ndarray, is_similar: bool) -> np.ndarray:
     """Returns all pairs i <= j with a common label, or all without one, int [P, 2]."""
     parts = []
     for index in range(len(labels)):
-        matches = _is_match(labels, index)[index:]  # of the texts from this one on
+        matches = labels[index:] @ labels[index] > 0  # of the texts from this one on
         others = index + np.flatnonzero(matches == is_similar)
         parts.append(np.stack([np.full_like(others, index), others], axis=1))
     return np.concatenate(parts)
@@ -208,8 +203,7 @@ def _drawn_pairs(labels: np.ndarray, count: int, rng: np.random.Generator) -> np
     while len(found) < count:
         # More than needed, because some have a common label or were drawn before.
         drawn = np.sort(rng.integers(size, size=[2 * count, 2]), axis=1)
-        first, second = labels[drawn[:, 0]], labels[drawn[:, 1]]
-        is_same = first == second if labels.ndim == 1 else (first * second).any(axis=1)
+        is_same = (labels[drawn[:, 0]] * labels[drawn[:, 1]]).any(axis=1)
         # The pair (i, j) as the number i * size + j, of which `unique` drops duplicates.
         keys = drawn[~is_same] @ np.array([size, 1])
         found = np.unique(np.concatenate([found, keys]))

@@ -195,16 +195,7 @@ def text_examples(texts: Texts) -> list[TextExample]:
 
 
 def mean_of_rows(rows: Sequence[np.ndarray], owners: np.ndarray, count: int) -> np.ndarray:
-    """Returns the mean of the logits over the windows of each text.
-
-    Args:
-      rows: logits of R rows, float [C] each.
-      owners: int [R], the text of each row.
-      count: the number of texts E.
-
-    Returns:
-      float32 [E, C].
-    """
+    """Returns the mean of the logits [C] of rows over each of `count` texts, float32 [E, C]."""
     logits = np.stack(rows)  # [R, C]
     # In float64, as in the serving graph, so that both give the same answers.
     sums = np.zeros([count, logits.shape[1]], np.float64)

@@ -204,14 +204,10 @@ def calibrated(
 def with_best_thresholds(
     decisions: Decisions, logits: np.ndarray, labels: np.ndarray, problem_type: str
 ) -> Decisions:
-    """Returns decisions with the thresholds of the highest F1 on labelled examples.
+    """Returns decisions with the thresholds of the highest F1 on examples as of `calibrated`.
 
     Several labels: the F1 of each label; a label that no example has keeps its threshold. Two
-    classes: the F1 of the second.
-
-    Args:
-      decisions: those before, whose temperature is kept.
-      logits, labels, problem_type: see `calibrated`.
+    classes: the F1 of the second. The temperature of `decisions` is kept.
     """
     _check_examples(logits, problem_type, "choose_thresholds")
     num_labels = logits.shape[1]

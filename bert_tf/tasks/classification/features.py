@@ -44,16 +44,12 @@ def make_examples(
     weights: np.ndarray | None = None,
     is_labelled: bool = True,
 ) -> TextExamples:
-    """Tokenizes and packs examples.
+    """Tokenizes and packs texts or pairs, in rows of at most max_seq_length tokens.
 
     Args:
-      examples: E texts or pairs.
-      labels: see `label_array`.
-      kind: `single_label`, `regression` or `multi_label`.
-      max_seq_length: maximum number of tokens of a row.
+      labels, kind: see `label_array`.
       long_texts: `head`, `tail` or `windows`; see `ClassifierConfig`.
       weights: float32 [C], weight of each class in the loss; None: 1.
-      is_labelled: whether the labels are known.
     """
     texts = []
     owners = []

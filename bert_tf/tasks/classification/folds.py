@@ -37,11 +37,7 @@ def assign_folds(
 ) -> np.ndarray:
     """Returns the fold of each example, int [E] from 0, with nearly the same labels in each.
 
-    The examples are shuffled, sorted by their labels, and dealt out in turn.
-
-    Args:
-      num_folds: K.
-      is_number: whether the labels are numbers, to sort by value.
+    The examples are shuffled, sorted by their labels, numbers by value, and dealt out in turn.
     """
     if len(examples) < num_folds:
         raise ValueError(

@@ -197,10 +197,6 @@ class LabelledTexts:
         """Returns the names of the classes in the order of the head; () for numbers.
 
         They are those of the weights, unless the training examples have others.
-
-        Raises:
-          ValueError: if no example has a label, or if all training examples have the same label, or
-            nearly each has its own.
         """
         if self.kind == "regression":
             return ()
@@ -250,14 +246,9 @@ class LabelledTexts:
         is_predicted: bool,
         is_quiet: bool = False,
     ) -> bool:
-        """Returns whether all examples have known labels.
+        """Returns whether all examples have known labels, those of the head; else logs why not.
 
         In examples to predict, labels that are all the same count as placeholders.
-
-        Args:
-          names: the labels of the head.
-          is_predicted: whether the examples are to be predicted.
-          is_quiet: whether not to log why examples to predict are not evaluated.
         """
         if is_predicted and len({example.label for example in examples} - {None}) < 2:
             return False

@@ -18,11 +18,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 def label_names(examples: Iterable[TextExample], is_multi_label: bool = False) -> tuple[str, ...]:
     """Returns the labels that occur: by value if all are integers, else in the order of text.
 
-    Spellings of one label are unified, see `tasks.base.examples.labels`.
-
-    Args:
-      examples: unlabelled ones do not count.
-      is_multi_label: whether a label is a set of labels, separated by "|"; "" is the empty set.
+    Spellings of one label are unified, see `tasks.base.examples.labels`. Several labels are
+    separated by "|"; "" is the empty set.
     """
     found: dict[str, None] = {}
     for example in examples:

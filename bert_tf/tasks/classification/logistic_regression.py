@@ -25,9 +25,7 @@ def fit_logistic(vectors: Matrix, labels: Matrix, problem_type: str, num_labels:
 
     Args:
       vectors: float [N, D].
-      labels: int [N] of classes, or 0 and 1 [N, C] of several labels.
-      problem_type: `single_label` or `multi_label`.
-      num_labels: C, of classes.
+      labels: int [N] of `num_labels` classes, or 0 and 1 [N, C] of several labels.
     """
     # A column of ones is the input of the bias. [N, D + 1]
     inputs = np.concatenate([vectors, np.ones([len(vectors), 1])], axis=1).astype(np.float64)

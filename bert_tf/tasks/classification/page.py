@@ -52,14 +52,7 @@ def run_page(
     report: str,
     errors: Sequence[ShownError],
 ) -> str:
-    """Returns the page.
-
-    Args:
-      title: the run and the file that was evaluated.
-      results: metrics by name.
-      plots: PNGs by title; those that do not exist are left out.
-      report: text with the scores of each class and the confusions.
-    """
+    """Returns the page; plots are PNGs by title, of which those that do not exist are left out."""
     escape = html.escape
     parts = [f"<h1>{escape(title)}</h1>"]
     lines = [f"<tr><td>{escape(n)}</td><td>{v:.4f}</td></tr>" for n, v in results.items()]
@@ -116,15 +109,11 @@ def token_contributions(
     """Returns the derivative of a score by a factor of each token's embedding, at the factor 1.
 
     This is the dot product of the embedding and the gradient of the score by the embedding. It is
-    positive if the token raises the score.
+    positive if the token raises the score; 0 at padding, float32 [B, T].
 
     Args:
-      model: a `BertClassifier`.
       batch: the encoder's inputs, int32 [B, T].
       columns: int [B] in [0, C), the class whose score is explained, for each row.
-
-    Returns:
-      float32 [B, T]; 0 at padding.
 
     Reference: Shrikumar et al. 2016, "Not Just a Black Box"; Atanasova et al. 2020.
     """

@@ -57,11 +57,7 @@ def pair_examples(
 ) -> list[EmbeddingExample]:
     """Returns the pairs of `make_pairs` as examples for the loss `pair_loss`.
 
-    Args:
-      texts: N texts.
-      sources: for messages, the origin of each text.
-      labels: int [N], or 0 and 1 [N, C] for several labels.
-      sampling, pairs_per_example, seed: see `make_pairs`.
+    `sources` are the origins of the texts, for messages; for others, see `make_pairs`.
     """
     pairs = make_pairs(labels, sampling, pairs_per_example, seed)
     label_sets = _label_sets(labels)
@@ -149,10 +145,7 @@ def _partners(labels: np.ndarray, pairs_per_example: int, rng: np.random.Generat
     """Returns pairs of each text with others that have a label in common.
 
     A text without such a partner is paired with texts that have none either, or else with any.
-
-    Args:
-      labels: 0 and 1 [N, C].
-      pairs_per_example: twice the number of partners of a text; 0: all, each pair once.
+    There are half of `pairs_per_example` for each text; 0: all, each pair once.
     """
     count = len(labels)
     # Half, because each text is also the partner of others.

@@ -25,13 +25,9 @@ MAX_CONFUSIONS = 30
 
 
 def class_report_text(true: np.ndarray, predicted: np.ndarray, labels: Sequence[str]) -> str:
-    """Returns scores of each class and the confusions.
+    """Returns scores of each class and the confusions of classes, int [E].
 
-    Args:
-      true: int [E].
-      predicted: int [E].
-      labels: C names; up to `MAX_MATRIX` the whole confusion matrix is shown, beyond it the most
-        frequent confusions.
+    With more than `MAX_MATRIX` labels, only the most frequent confusions are shown.
     """
     matrix = confusion_matrix(true, predicted, len(labels))
     parts = [format_report(class_report(true, predicted, labels))]
@@ -108,12 +104,7 @@ def worst_errors_text(
 ) -> str:
     """Returns a table of the wrong answers with the highest losses, tab-separated with a header.
 
-    Args:
-      examples: E examples.
-      losses: float [E].
-      answers: E answers, as text.
-      is_wrong: bool [E].
-      most: number of lines.
+    Each sequence has an entry per example; `most` is the number of lines.
     """
     wrong = np.flatnonzero(is_wrong)
     order = wrong[np.argsort(-losses[wrong], kind="stable")][:most]

@@ -50,12 +50,7 @@ def class_weights(text: str, values: np.ndarray, labels: Sequence[str]) -> np.nd
     """Returns the weights of --class_weights, float32 [C]; None without weights.
 
     `balanced` is that of scikit-learn: examples / (classes * examples of the class); with several
-    labels per text it is `balanced_pos_weight`.
-
-    Args:
-      text: value of the flag, whose form `check_class_weights` has checked.
-      values: the labels of the training examples, see `label_array`.
-      labels: names of the C classes.
+    labels per text it is `balanced_pos_weight`. `values` are the labels of the training examples.
     """
     if not text:
         return None
@@ -190,10 +185,8 @@ def label_metrics(
     """Returns the metrics of answers by name.
 
     Args:
-      kind: `single_label`, `regression` or `multi_label`.
-      labels: in the format of `label_array`.
+      labels: in the format of `label_array`, of this kind.
       answers: as of `ClassificationTask.answers`.
-      names: names of the classes; empty for numbers.
       wanted: the metrics of classes to compute; the other kinds always have the same ones.
     """
     if kind == "regression":

@@ -261,11 +261,9 @@ def divergence(batch: Vectors, *, scale: float = SCALE, similarity: str = "cosin
 
 
 def matryoshka(loss: Loss, dimensions: Sequence[int], factors: Sequence[float]) -> Loss:
-    """Returns the weighted sum of a loss over the first numbers of the embeddings.
+    """Returns the sum of a loss over the first numbers of the embeddings, weighted by factors.
 
-    Args:
-      dimensions: how many first numbers are kept; they are scaled to length 1.
-      factors: one for each.
+    For each of `dimensions`, so many first numbers are kept and scaled to length 1.
 
     Reference: Kusupati et al. 2022, "Matryoshka Representation Learning"; MatryoshkaLoss.
     """
@@ -287,10 +285,7 @@ def sparse(loss: Loss, query_factor: float, document_factor: float) -> Loss:
     """Returns a loss with the FLOPS regularizer, which makes vectors sparse, added.
 
     It is the sum over tokens of the square of their mean weight in the batch, which is the cost of
-    a search by lists. Vectors are 0 and above.
-
-    Args:
-      query_factor, document_factor: of the regularizer of queries and documents.
+    a search by lists, times a factor for each side. Vectors are 0 and above.
 
     Reference: Paria et al. 2020, "Minimizing FLOPs to Learn Efficient Sparse Representations",
     equation 3; SpladeLoss. There the factors rise at the beginning of the run, here they do not.

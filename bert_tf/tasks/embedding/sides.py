@@ -19,7 +19,7 @@ def embed_sides(
     dropout_seed: Tensor | None,
     joint: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Embeds the queries and the documents of a batch.
+    """Embeds queries and documents, float32 [B, D] and [B, M, D]; those of tokens [B, (M), T, D].
 
     Args:
       compute: function of the inputs of N texts, a dropout seed and their side, query or document,
@@ -27,10 +27,6 @@ def embed_sides(
       batch: see `ContrastiveDataset.batch`.
       dropout_seed: int32 []; None: no dropout.
       joint: whether both sides are embedded in one pass, for which they need the same length.
-
-    Returns:
-      The embeddings of the queries, float32 [B, D], and of the documents, float32 [B, M, D]; those
-      of tokens have an axis T before the last.
     """
     if joint:
         batch = _joined(batch)

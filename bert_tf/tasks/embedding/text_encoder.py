@@ -103,16 +103,10 @@ class TextEncoder:
     def run(
         self, rows: Sequence[PackedText], keep: Callable[[np.ndarray], Any] = np.asarray
     ) -> list[Any]:
-        """Computes the selected outputs of rows.
+        """Returns `keep` of each row's output, in the order of the rows; outputs are padded.
 
-        Rows of similar length share a batch, because padding costs as much as text.
-
-        Args:
-          keep: function of a row's output that returns the part to keep, as a copy: a view would
-            keep the whole batch in memory.
-
-        Returns:
-          The kept part of each row, in the order of the rows; outputs [T, ...] are still padded.
+        Rows of similar length share a batch, because padding costs as much as text. `keep` returns
+        a copy: a view would keep the whole batch in memory.
         """
 
         def compute(chosen: list[int]) -> Iterator[Any]:

@@ -13,10 +13,9 @@ from bert_tf.metrics.vectors import unit
 def pool_tokens_of_document(
     vectors: np.ndarray, pool_factor: float, protected_tokens: int = 1, normalizes: bool = True
 ) -> np.ndarray:
-    """Pools the token vectors of a document by Ward's clusters of 1 - cosine.
+    """Pools the token vectors [t, D] of a document by Ward's clusters of 1 - cosine.
 
     Args:
-      vectors: float32 [t, D], of length 1.
       pool_factor: F, tokens per cluster; 1 changes nothing.
       protected_tokens: P, number of first tokens that are kept as they are.
       normalizes: whether all vectors of the result are scaled to length 1.
@@ -24,9 +23,6 @@ def pool_tokens_of_document(
     Returns:
       float32 [P + n, D]: the protected vectors, then the means of n = max(1, floor((t - P) / F))
       clusters, fewer where distances are equal; [t, D] if there is nothing to pool.
-
-    Raises:
-      ValueError: if the factor is below 1 or the number of protected tokens negative.
     """
     check_pooling(pool_factor, protected_tokens)
     if pool_factor == 1:

@@ -29,12 +29,9 @@ WHOLE = "whole/"  # prefix of the inputs of whole texts
 
 
 def delete_words(text: str, rate: float, *keys: int) -> str:
-    """Deletes words, and joins the others by single spaces.
+    """Deletes words with a probability, but not all, and joins the others by single spaces.
 
-    Args:
-      text: a text with at least one word; words are separated by white space.
-      rate: the probability that a word is deleted; if all words are, one of them is kept.
-      *keys: seeds; the same keys delete the same words.
+    The same keys, which are seeds, delete the same words.
 
     Reference: Wang et al. 2021, section 3.1; DenoisingAutoEncoderDataset. Differs from it: there
     nltk's word_tokenize makes separate words of punctuation and contractions.
@@ -95,8 +92,7 @@ class DamagedTexts:
         """Makes a worker's part of a batch.
 
         Args:
-          examples: int64 [B], indices of the texts of the whole batch, whose longest text
-            determines the length.
+          examples: int64 [B], the texts of the whole batch, whose longest determines the length.
           shard_rows: int64 [B / W], the rows of the batch that this worker computes.
 
         Returns:

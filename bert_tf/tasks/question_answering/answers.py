@@ -261,7 +261,7 @@ def rank_spans(
 
     Args:
       features: their windows, in order within a question; a question may have no window.
-      start_logits, end_logits: [features, T], a row for each window.
+      start_logits, end_logits: [features, T].
       config: its `n_best_size` is the number of starts and of ends that are considered in each
         window, and of entries in an n-best list, which may have "" as a further entry.
     """

@@ -39,15 +39,10 @@ class Spans(NamedTuple):
 def may_be_answers(
     window: SquadFeature, first: np.ndarray, last: np.ndarray, max_answer_length: int
 ) -> np.ndarray:
-    """Returns whether spans of a row are allowed as answers.
+    """Returns whether spans of a row, whose positions broadcast, are allowed as answers.
 
     A span must be in the context, begin at a token that no other window shows with more context,
     have characters, and not be longer than allowed.
-
-    Args:
-      window: the window in the row.
-      first, last: positions in the row, or beyond it, of shapes that broadcast.
-      max_answer_length: maximum number of tokens of an answer.
     """
     begin = first - window.context_start
     end = last - window.context_start

@@ -85,11 +85,8 @@ def rank_beams(
 ) -> Iterator[answers.Ranked]:
     """Yields the candidates of each question, from the beams of all of its windows.
 
-    The probability of no answer is that of its class, or 1 if there is no span.
-
-    Args:
-      features: their windows, in order within a question; a question may have no window.
-      beams: a row for each window.
+    A question may have no window. The probability of no answer is that of its class, or 1 if there
+    is no span.
     """
     if config.version_2_with_negative and features and beams.no_answer is None:
         raise ValueError(

@@ -46,16 +46,13 @@ def answer_mask(inputs: dict[str, Any]) -> Any:
 
 
 def best(logits: Tensor, mask: Tensor, count: int) -> tuple[Any, Any]:
-    """Returns the highest log-probabilities and their positions; of equal ones, the first.
+    """Returns the K highest log-probabilities and their positions; of equal ones, the first.
+
+    Positions whose mask is 0 get the score `NO_SCORE`, so that it does not depend on rounding which
+    of them fill a beam. If T is less than K, positions from T on do.
 
     Args:
-      logits: float32 [..., T].
-      mask: float32 [..., T]; positions with 0 get the score `NO_SCORE`, so that it does not depend
-        on rounding which of them fill a beam.
-      count: K. If T is less, the beam is filled with `NO_SCORE` at positions from T on.
-
-    Returns:
-      float32 and int32 [..., K].
+      logits, mask: float32 [..., T].
     """
     scores = tf.where(mask > 0, ops.log_softmax(logits, axis=-1), NO_SCORE)
     missing = tf.maximum(count - tf.shape(scores)[-1], 0)

@@ -394,11 +394,7 @@ class JointQuestionAnsweringServing(QuestionAnsweringServing):
 def shows_most_context(windows: Windows, context_lengths: tf.Tensor) -> tf.RaggedTensor:
     """Returns whether a window shows a token with more context than other windows.
 
-    Args:
-      context_lengths: int64 [B].
-
-    Returns:
-      bool, ragged [R, (tokens)], the same as of `features.find_max_context`.
+    It is bool, ragged [R, (tokens)], the same as of `features.find_max_context`; lengths are [B].
     """
     tokens = tf.ragged.range(windows.firsts, windows.ends)  # [R, (tokens)]
     rows = tokens.value_rowids()  # the window of each entry
@@ -437,14 +433,11 @@ def best_spans(spans: Candidates, windows: Windows) -> tuple[tf.Tensor, tf.Tenso
 def best_texts(
     scores: tf.Tensor, keys: tf.Tensor, questions: tf.Tensor, num_questions: tf.Tensor, count: int
 ) -> tf.Tensor:
-    """Returns the scores of the best texts of each question; equal texts count once.
+    """Returns the scores of the best `count` texts of each question; equal texts count once.
 
     Args:
-      scores: float64 [S], the scores of spans.
+      scores, questions: float64 [S] and int64 [S], of each span.
       keys: int64 [S], equal for equal texts of a question, and different otherwise.
-      questions: int64 [S], the question of each span.
-      num_questions: B.
-      count: N.
 
     Returns:
       float64 [B, N], the best first, `NO_SPAN` after the last.
@@ -464,13 +457,9 @@ def best_texts(
 
 
 def with_null(best: tf.Tensor, null: tf.Tensor) -> tf.Tensor:
-    """Adds "no answer" to the n-best lists, in the last column.
+    """Adds the scores of no answer, [B], to those of `best_texts`, [B, N], in the last column.
 
     If it is better than the last entry, it replaces that entry; otherwise it is a further entry.
-
-    Args:
-      best: float64 [B, N], results of `best_texts`.
-      null: float64 [B], the score of no answer.
     """
     last = best[:, -1]
     # The softmax over a list does not depend on the order, so that the columns are not sorted.

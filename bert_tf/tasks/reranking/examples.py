@@ -154,14 +154,7 @@ def _read(
     errors: RowErrors,
     must_label: bool = True,
 ) -> list[RankingExample]:
-    """Reads rows; see `read_ranking`.
-
-    Args:
-      rows: each row, with its file and line for messages.
-      source: source of all rows, for messages.
-      errors: collects the errors of rows.
-      must_label: whether labels are needed.
-    """
+    """Reads rows, each with its file and line for messages; see `read_ranking`."""
     lists: dict[str, _List] = {}
     for where, row in rows:
         if must_label and errors.leaves_out(row):

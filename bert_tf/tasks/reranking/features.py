@@ -60,10 +60,7 @@ def training_rows(
 
     Relevant documents come first. A list that is too long is truncated; a shorter list is padded
     with empty sequences of weight 0. For margin_mse there is a list for each relevant document,
-    which is followed by irrelevant ones.
-
-    Raises:
-      ValueError: naming the example, if it lacks the labels or scores that the loss needs.
+    which is followed by irrelevant ones. An example without the needed labels is an error.
     """
     if loss not in POINTWISE_LOSSES and list_size < 2:
         raise ValueError(

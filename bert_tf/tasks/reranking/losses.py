@@ -63,14 +63,9 @@ class RankingLoss:
 
 
 def binary_losses(logits: Tensor, labels: Tensor, mask: Tensor, pos_weight: float = 1.0) -> Losses:
-    """Binary cross-entropy of each document, with labels in [0, 1].
+    """Binary cross-entropy of each document, with labels in [0, 1], and numbers of documents.
 
-    Args:
-      pos_weight: weight of relevance; above 1 it balances data in which most documents are
-        irrelevant.
-
-    Returns:
-      Totals, and numbers of documents.
+    `pos_weight`, of relevance, balances data in which most documents are irrelevant.
     """
     logits = ops.cast(logits, "float32")
     # softplus(-x) is -log(sigmoid(x)), and softplus(x) is -log(1 - sigmoid(x)), without overflow.
@@ -91,10 +86,8 @@ def squared_losses(logits: Tensor, labels: Tensor, mask: Tensor) -> Losses:
 def margin_losses(logits: Tensor, labels: Tensor, mask: Tensor) -> Losses:
     """Squared difference between each margin and the teacher's margin.
 
-    A margin is the score of the first document, which is relevant, minus the score of another.
-
-    Returns:
-      Totals, and numbers of documents after the first.
+    A margin is the score of the first document, which is relevant, minus the score of another. The
+    number is that of documents after the first.
 
     Reference: Hofstätter et al. 2020, "Improving efficient neural ranking models with cross-
     architecture knowledge distillation".

@@ -148,10 +148,7 @@ def best_tags(scores: np.ndarray, labels: Sequence[str]) -> list[tuple[str, floa
 def gather_words(
     rows: Sequence[TagRow], outputs: Sequence[np.ndarray], sentences: Sequence[TaggedSentence]
 ) -> list[np.ndarray]:
-    """Collects the outputs at the first tokens of words from all windows of each sentence.
-
-    Args:
-      outputs: for each row an array [T or more, ...], a value for each token; padding is ignored.
+    """Collects the outputs of tokens at the first tokens of words from all windows.
 
     Returns:
       For each sentence an array [W, ...], with the type of the outputs.

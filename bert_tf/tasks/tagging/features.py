@@ -139,14 +139,9 @@ def count_odd_words(
 
 
 def row_labels(row: TagRow, tag_ids: np.ndarray) -> np.ndarray:
-    """Returns the label of each token of a row.
+    """Returns the tag at the first token of each word that a row predicts, -1 elsewhere, int32 [T].
 
-    Args:
-      row: a row of `make_tag_rows`.
-      tag_ids: int [words of the sentence], the tags of the row's sentence.
-
-    Returns:
-      int32 [T]: the tag at the first token of each word that the row predicts, -1 elsewhere.
+    `tag_ids` are those of the row's sentence.
     """
     labels = np.full(len(row.text.ids), NOT_PREDICTED, np.int32)
     labels[row.positions] = tag_ids[row.words]

@@ -219,14 +219,11 @@ def make_windows(lengths: tf.RaggedTensor, room: int) -> WordWindows:
 
 
 def choose_windows(windows: WordWindows, splits: tf.Tensor) -> tf.Tensor:
-    """Returns the window that tags each word: the one that shows it with the most context.
+    """Returns the window, int64 [N], that tags each word: the one with the most context.
 
     Args:
       windows: R windows, which cover all N words.
       splits: int64 [N + 1], tokens before each word.
-
-    Returns:
-      int64 [N], indices of windows.
     """
     words = tf.ragged.range(windows.firsts, windows.ends)  # [R, (words)]
     rows = words.value_rowids()  # window of each word; words in several windows are repeated

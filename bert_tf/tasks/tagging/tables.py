@@ -368,14 +368,11 @@ def with_predictions(
     reading: TableConfig | None = None,
     tag_column: int | str = -1,
 ) -> Iterator[str]:
-    """Yields the text of a table, row by row, with the predicted tags.
+    """Yields the text of a table, row by row, with predicted tags of each sentence that was read.
 
     A JSON row gets "predicted_tags", and if it has spans also "predicted_entities" in the same
-    format. A table gets a column "predicted_tags" and is written as CSV.
-
-    Args:
-      tags: tags of each sentence that `read_tagged_table` returns.
-      tag_column: as for `read_tagged_table`; which words a text has may depend on it.
+    format. A table gets a column "predicted_tags" and is written as CSV. Which words a text has may
+    depend on `tag_column`.
     """
     tag_name = tag_column if isinstance(tag_column, str) else ""
     sentences = iter(read_tagged_table(path, tag_column, reading, reads_tags=False))

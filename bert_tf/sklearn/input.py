@@ -13,19 +13,12 @@ TextsOrPairs = list[str] | list[tuple[str, str]]
 
 
 class ClassTargets(NamedTuple):
-    """The labels of a classifier.
+    """The labels of a classifier."""
 
-    Attributes:
-      classes: the values of y, sorted; for several labels per text, the columns of y.
-      names: the classes as text, in the same order.
-      labels: the name of each text's class, or 0 and 1 [N, C].
-      problem_type: `single_label` or `multi_label`.
-    """
-
-    classes: np.ndarray
-    names: list[str]
-    labels: list[str] | np.ndarray
-    problem_type: str
+    classes: np.ndarray  # the values of y, sorted; for several labels per text, the columns of y
+    names: list[str]  # the classes as text, in the same order
+    labels: list[str] | np.ndarray  # the name of each text's class, or 0 and 1 [N, C]
+    problem_type: str  # `single_label` or `multi_label`
 
 
 def read_single_texts(values: TextColumn) -> list[str]:

@@ -25,33 +25,24 @@ _UNJUDGED = ("-1", "-1.0", "")
 
 
 class TextExample(NamedTuple):
-    """One row of a table.
+    """One row of a table."""
 
-    Attributes:
-      text_a, text_b: as in the file; `text_b` is None if there is no second text.
-      label: the label's text; several are separated by "|", none of them is ""; None: unlabelled.
-      id: GLUE's index, or the number of the row, from 0.
-      source: file and line, for messages: "dev.tsv line 7".
-    """
-
+    # text_a, text_b: as in the file; `text_b` is None if there is no second text.
     text_a: str
     text_b: str | None
+    # The label's text; several are separated by "|", none of them is ""; None: unlabelled.
     label: str | None
-    id: str
-    source: str
+    id: str  # GLUE's index, or the number of the row, from 0
+    source: str  # file and line, for messages: "dev.tsv line 7"
 
 
 class LabelReading(NamedTuple):
-    """How the label of a row is read.
+    """How the label of a row is read."""
 
-    Attributes:
-      column: the column, or for several labels also columns of 0 and 1, separated by commas; "".
-      kind: one of `PROBLEM_TYPES`; "": not known, so that a list is several labels.
-      separator: between several labels in a cell; "" is |, as long as no other can be meant.
-    """
-
+    # The column, or for several labels also columns of 0 and 1, separated by commas; "".
     column: str
-    kind: str = ""
+    kind: str = ""  # one of `PROBLEM_TYPES`; "": not known, so that a list is several labels
+    # Between several labels in a cell; "" is |, as long as no other can be meant.
     separator: str = ""
 
 

@@ -17,21 +17,13 @@ LABEL_NAMES = {
 
 
 class TextExamples(NamedTuple):
-    """Examples with their rows.
+    """Examples with their rows."""
 
-    Attributes:
-      examples: E texts or pairs.
-      rows: N rows, one for each example, or one for each window of an example.
-      owners: int [N], the example of each row.
-      labels: int32 [E], float32 [E] or float32 [E, C]; see `label_array`.
-      is_labelled: whether the labels are known.
-    """
-
-    examples: list[TextExample]
-    rows: TokenizedDataset
-    owners: np.ndarray
-    labels: np.ndarray
-    is_labelled: bool = True
+    examples: list[TextExample]  # E texts or pairs
+    rows: TokenizedDataset  # N rows, one for each example, or one for each window of an example
+    owners: np.ndarray  # int [N], the example of each row
+    labels: np.ndarray  # int32 [E], float32 [E] or float32 [E, C]; see `label_array`
+    is_labelled: bool = True  # whether the labels are known
 
 
 def make_examples(

@@ -35,28 +35,21 @@ _log = logging.getLogger(__name__)
 
 
 class GlueTask(NamedTuple):
-    """One task.
+    """One task."""
 
-    Attributes:
-      name: its key in `GLUE`.
-      folder: GLUE's name of the folder and of the submission's file.
-      text_a, text_b, label: columns of the files; `text_b` is "" for single sentences.
-      labels: in the order of the classes, which is that of google-research/bert's `run_classifier`;
-        () for a regression.
-      metrics: the metrics that GLUE reports: accuracy, f1, matthews, pearson, spearman.
-      best_metric: the metric that selects a model, that of Devlin et al. 2018, table 1.
-      splits: the splits that `read_glue` reads.
-    """
-
-    name: str
-    folder: str
+    name: str  # its key in `GLUE`
+    folder: str  # GLUE's name of the folder and of the submission's file
+    # text_a, text_b, label: columns of the files; `text_b` is "" for single sentences.
     text_a: str
     text_b: str
     label: str
+    # In the order of the classes, which is that of google-research/bert's `run_classifier`; () for
+    # a regression.
     labels: tuple[str, ...]
+    # The metrics that GLUE reports: accuracy, f1, matthews, pearson, spearman.
     metrics: tuple[str, ...]
-    best_metric: str
-    splits: tuple[str, ...] = ("train", "dev", "test")
+    best_metric: str  # the metric that selects a model, that of Devlin et al. 2018, table 1
+    splits: tuple[str, ...] = ("train", "dev", "test")  # the splits that `read_glue` reads
 
 
 _BINARY = ("0", "1")

@@ -25,24 +25,16 @@ AGAINST = "198,40,40"
 
 
 class ShownError(NamedTuple):
-    """A wrong answer.
+    """A wrong answer."""
 
-    Attributes:
-      loss: of the example.
-      label, answer: names, several separated by |.
-      explained: the label whose score the contributions are of.
-      source: file and line.
-      tokens: T tokens that the model reads.
-      contributions: T numbers, of `token_contributions`.
-    """
-
-    loss: float
+    loss: float  # of the example
+    # label, answer: names, several separated by |.
     label: str
     answer: str
-    explained: str
-    source: str
-    tokens: Sequence[str]
-    contributions: Sequence[float]
+    explained: str  # the label whose score the contributions are of
+    source: str  # file and line
+    tokens: Sequence[str]  # T tokens that the model reads
+    contributions: Sequence[float]  # T numbers, of `token_contributions`
 
 
 def run_page(

@@ -43,22 +43,16 @@ UNSCORED = -1.0  # in place of a score, as in test sets of Hugging Face and TFDS
 
 
 class EmbeddingExample(NamedTuple):
-    """A text, a text that should be near it, and texts that should not.
+    """A text, a text that should be near it, and texts that should not."""
 
-    Attributes:
-      query, positive: the texts; the positive of a scored pair is its other text.
-      negatives: texts that should be further away than the positive.
-      scores: the similarity of a pair, a single number; with negatives, a margin for each negative;
-        or (). For the loss `same_label`, the labels of both texts as 0 and 1, first those of the
-        query.
-      source: file and line, for messages.
-    """
-
+    # query, positive: the texts; the positive of a scored pair is its other text.
     query: str
     positive: str
-    negatives: tuple[str, ...]
+    negatives: tuple[str, ...]  # texts that should be further away than the positive
+    # The similarity of a pair, a single number; with negatives, a margin for each negative; or ().
+    # For the loss `same_label`, the labels of both texts as 0 and 1, first those of the query.
     scores: tuple[float, ...]
-    source: str
+    source: str  # file and line, for messages
 
 
 def read_embedding_examples(

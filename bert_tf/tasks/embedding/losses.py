@@ -22,19 +22,13 @@ SCALE = 20.0
 
 
 class Vectors(NamedTuple):
-    """The embeddings of a batch.
+    """The embeddings of a batch."""
 
-    Attributes:
-      queries: float32 [B, D].
-      documents: float32 [B, M, D], the positive first, then the example's own negatives.
-      weights: float32 [B, M], 0 for a document that only fills; a filling example has all 0.
-      scores: float32 [B, S]; None for losses that do not learn them.
-    """
-
-    queries: tf.Tensor
-    documents: tf.Tensor
+    queries: tf.Tensor  # float32 [B, D]
+    documents: tf.Tensor  # float32 [B, M, D], the positive first, then the example's own negatives
+    # float32 [B, M], 0 for a document that only fills; a filling example has all 0.
     weights: tf.Tensor
-    scores: tf.Tensor = None
+    scores: tf.Tensor = None  # float32 [B, S]; None for losses that do not learn them
 
 
 Loss = Callable[[Vectors], WeightedSum]

@@ -11,23 +11,14 @@ from bert_tf.tasks.base.examples.tables import list_tables, read_rows
 
 
 class ChoiceExample(NamedTuple):
-    """A context with its choices.
+    """A context with its choices."""
 
-    Attributes:
-      context: the first text of every pair.
-      start: the beginning of the second text of every pair, before the choice; may be "".
-      choices: two or more texts, the same number in all examples.
-      label: index of the correct choice; None: unlabelled.
-      id: index of the example.
-      source: file and line, for messages: "val.csv line 7".
-    """
-
-    context: str
-    start: str
-    choices: tuple[str, ...]
-    label: int | None
-    id: str
-    source: str
+    context: str  # the first text of every pair
+    start: str  # the beginning of the second text of every pair, before the choice; may be ""
+    choices: tuple[str, ...]  # two or more texts, the same number in all examples
+    label: int | None  # index of the correct choice; None: unlabelled
+    id: str  # index of the example
+    source: str  # file and line, for messages: "val.csv line 7"
 
 
 def read_swag(

@@ -12,19 +12,12 @@ from bert_tf.text.tokenization import Tokenizer
 
 
 class ChoiceExamples(NamedTuple):
-    """Examples with their rows; each row has C texts.
+    """Examples with their rows; each row has C texts."""
 
-    Attributes:
-      examples: N examples.
-      rows: N rows.
-      labels: int32 [N]; 0 for an unlabelled example.
-      is_labelled: whether the labels can be used for an evaluation.
-    """
-
-    examples: list[ChoiceExample]
-    rows: TokenizedDataset
-    labels: np.ndarray
-    is_labelled: bool = True
+    examples: list[ChoiceExample]  # N examples
+    rows: TokenizedDataset  # N rows
+    labels: np.ndarray  # int32 [N]; 0 for an unlabelled example
+    is_labelled: bool = True  # whether the labels can be used for an evaluation
 
 
 def make_examples(

@@ -171,20 +171,13 @@ class QuestionAnswers(abc.ABC):
 
 
 class Ranked(NamedTuple):
-    """The candidates of a question.
-
-    Attributes:
-      question: the question.
-      best: the best span; None if there is no span.
-      null_odds: see `Answer`.
-      entries: the n-best list.
-      null_probability: probability of no answer, if the n-best list has no entry for it.
-    """
+    """The candidates of a question."""
 
     question: SquadQuestion
-    best: Candidate | None
-    null_odds: float
-    entries: list[Candidate]
+    best: Candidate | None  # the best span; None if there is no span
+    null_odds: float  # see `Answer`
+    entries: list[Candidate]  # the n-best list
+    # Probability of no answer, if the n-best list has no entry for it.
     null_probability: float | None = None
 
     def answer(self, config: SquadConfig) -> Answer:

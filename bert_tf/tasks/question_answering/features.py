@@ -41,32 +41,23 @@ QUESTION_REMEDY = Remedy("max_query_length={}", limit="max_query_length")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SquadFeature:
-    """A question with one window of its context.
+    """A question with one window of its context."""
 
-    Attributes:
-      question_id: id of the question.
-      window: index of the window among those of the question.
-      ids: int32 [T], [CLS] question [SEP] window [SEP].
-      type_ids: int32 [T], 0 up to the first [SEP].
-      context_start: position in `ids` of the window's first token.
-      starts, ends: int32 [W], offsets in characters of each token of the window.
-      is_max_context: bool [W], True if no other window shows the token with more context.
-      start_position, end_position: positions of the first and the last token of the answer in
-        `ids`; both are `class_position` if the window does not contain the whole answer.
-      class_position: position of [CLS] in `ids`.
-    """
-
-    question_id: str
-    window: int
-    ids: np.ndarray
-    type_ids: np.ndarray
-    context_start: int
+    question_id: str  # id of the question
+    window: int  # index of the window among those of the question
+    ids: np.ndarray  # int32 [T], [CLS] question [SEP] window [SEP]
+    type_ids: np.ndarray  # int32 [T], 0 up to the first [SEP]
+    context_start: int  # position in `ids` of the window's first token
+    # starts, ends: int32 [W], offsets in characters of each token of the window.
     starts: np.ndarray
     ends: np.ndarray
+    # bool [W], True if no other window shows the token with more context.
     is_max_context: np.ndarray
+    # start_position, end_position: positions of the first and the last token of the answer in
+    # `ids`; both are `class_position` if the window does not contain the whole answer.
     start_position: int
     end_position: int
-    class_position: int = 0
+    class_position: int = 0  # position of [CLS] in `ids`
 
     def span_offsets(self, context: str, start_position: int, end_position: int) -> tuple[int, int]:
         """Returns start and end, in characters, of the span between two tokens, both included."""

@@ -33,20 +33,14 @@ from bert_tf.tasks.question_answering.questions import SquadQuestion
 
 
 class Beams(NamedTuple):
-    """The best starts of windows, and the best ends of each start: the joint head's outputs.
+    """The best starts of windows, and the best ends of each start: the joint head's outputs."""
 
-    Attributes:
-      starts: int [features, K], positions in the rows.
-      start_scores: float64 [features, K].
-      ends, end_scores: positions and scores of the ends given each start, [features, K, K].
-      no_answer: float64 [features]; None if the head has no score for no answer.
-    """
-
-    starts: np.ndarray
-    start_scores: np.ndarray
+    starts: np.ndarray  # int [features, K], positions in the rows
+    start_scores: np.ndarray  # float64 [features, K]
+    # ends, end_scores: positions and scores of the ends given each start, [features, K, K].
     ends: np.ndarray
     end_scores: np.ndarray
-    no_answer: np.ndarray | None
+    no_answer: np.ndarray | None  # float64 [features]; None if the head has no score for no answer
 
     @classmethod
     def of_rows(cls, outputs: Mapping[str, Sequence[Any]]) -> Self:

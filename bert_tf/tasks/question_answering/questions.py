@@ -31,23 +31,17 @@ class SquadAnswer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SquadQuestion:
-    """A question about a context.
+    """A question about a context."""
 
-    Attributes:
-      id: key in the output files.
-      question, context: texts as in the file.
-      answer: the answer to train on; None if the question is impossible or has no answer, or, in a
-        file that is not for training, if the first answer is not at its start.
-      answers: all correct answers for an evaluation; may be empty.
-      is_impossible: whether the context does not contain the answer (SQuAD 2.0).
-    """
-
-    id: str
+    id: str  # key in the output files
+    # question, context: texts as in the file.
     question: str
     context: str
+    # The answer to train on; None if the question is impossible or has no answer, or, in a file
+    # that is not for training, if the first answer is not at its start.
     answer: SquadAnswer | None
-    answers: tuple[SquadAnswer, ...]
-    is_impossible: bool
+    answers: tuple[SquadAnswer, ...]  # all correct answers for an evaluation; may be empty
+    is_impossible: bool  # whether the context does not contain the answer (SQuAD 2.0)
 
 
 def are_answered(questions: Iterable[SquadQuestion], version_2: bool) -> bool:

@@ -32,32 +32,21 @@ NO_SPAN = -1e30  # Finite, so that a maximum of these scores is the same number.
 
 
 class Windows(NamedTuple):
-    """R windows of contexts. Every question has at least one, even if its context is empty.
+    """R windows of contexts. Every question has at least one, even if its context is empty."""
 
-    Attributes:
-      questions: int64 [R], the question of each window, ascending.
-      firsts, ends: int64 [R], the first token of the context in the window, and one after the last.
-      offsets: int64 [R], the position of the window's first token in its row.
-    """
-
-    questions: tf.Tensor
+    questions: tf.Tensor  # int64 [R], the question of each window, ascending
+    # firsts, ends: int64 [R], the first token of the context in the window, and one after the last.
     firsts: tf.Tensor
     ends: tf.Tensor
-    offsets: tf.Tensor
+    offsets: tf.Tensor  # int64 [R], the position of the window's first token in its row
 
 
 class Candidates(NamedTuple):
-    """Candidate spans: N starts of each window, the best first, and N ends of each start.
+    """Candidate spans: N starts of each window, the best first, and N ends of each start."""
 
-    Attributes:
-      first: int64 [R, N], the first token in the window.
-      last: int64 [R, N, N], the last token in the window.
-      scores: float64 [R, N, N], `NO_SPAN` where `may_be_answers` excludes a span.
-    """
-
-    first: tf.Tensor
-    last: tf.Tensor
-    scores: tf.Tensor
+    first: tf.Tensor  # int64 [R, N], the first token in the window
+    last: tf.Tensor  # int64 [R, N, N], the last token in the window
+    scores: tf.Tensor  # float64 [R, N, N], `NO_SPAN` where `may_be_answers` excludes a span
 
 
 class ContextTokens:

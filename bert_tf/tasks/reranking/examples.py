@@ -33,27 +33,17 @@ from bert_tf.tasks.embedding.beir import read_beir
 
 
 class RankingExample(NamedTuple):
-    """A query with documents. Lists have one entry per document.
+    """A query with documents. Lists have one entry per document."""
 
-    Attributes:
-      source: file and line, for messages.
-      query: the text of the query.
-      documents: the texts of the documents.
-      labels: the relevance of the documents.
-      scores: the scores of a teacher; () without a teacher.
-      query_id: identifies the query in runs.
-      document_ids: identify the documents in runs.
-      grades: relevance, by document id, of all relevant documents, including those that are not
-        among `documents`: metrics need them.
-    """
-
-    source: str
-    query: str
-    documents: tuple[str, ...]
-    labels: tuple[float, ...]
-    scores: tuple[float, ...]
-    query_id: str
-    document_ids: tuple[str, ...]
+    source: str  # file and line, for messages
+    query: str  # the text of the query
+    documents: tuple[str, ...]  # the texts of the documents
+    labels: tuple[float, ...]  # the relevance of the documents
+    scores: tuple[float, ...]  # the scores of a teacher; () without a teacher
+    query_id: str  # identifies the query in runs
+    document_ids: tuple[str, ...]  # identify the documents in runs
+    # Relevance, by document id, of all relevant documents, including those that are not among
+    # `documents`: metrics need them.
     grades: dict[str, float]
 
 

@@ -35,19 +35,12 @@ NOT_PREDICTED = -1
 
 
 class TagRow(NamedTuple):
-    """A sentence, or a window of one, as a row without padding.
+    """A sentence, or a window of one, as a row without padding."""
 
-    Attributes:
-      sentence: index of the sentence.
-      text: [CLS] tokens [SEP], type ids all 0.
-      words: int32 [W], indices of the words that this row predicts, in ascending order.
-      positions: int32 [W], positions of the first tokens of these words in the row.
-    """
-
-    sentence: int
-    text: PackedText
-    words: np.ndarray
-    positions: np.ndarray
+    sentence: int  # index of the sentence
+    text: PackedText  # [CLS] tokens [SEP], type ids all 0
+    words: np.ndarray  # int32 [W], indices of the words that this row predicts, in ascending order
+    positions: np.ndarray  # int32 [W], positions of the first tokens of these words in the row
 
 
 class TaggedExamples(NamedTuple):

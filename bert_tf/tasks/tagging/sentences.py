@@ -9,18 +9,12 @@ from bert_tf.tasks.base.examples.columns import read_column, read_texts
 
 
 class TaggedSentence(NamedTuple):
-    """A sentence.
-
-    Attributes:
-      words: the words.
-      tags: one tag per word; None if the file has no tags.
-      source: "FILE line N" of the first word, for messages.
-      offsets: start and end of each word in the text of a table's row; () without such a text.
-    """
+    """A sentence."""
 
     words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    source: str
+    tags: tuple[str, ...] | None  # one tag per word; None if the file has no tags
+    source: str  # "FILE line N" of the first word, for messages
+    # Start and end of each word in the text of a table's row; () without such a text.
     offsets: tuple[tuple[int, int], ...] = ()
 
 

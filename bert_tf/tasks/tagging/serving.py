@@ -158,15 +158,10 @@ def _outputs(
 
 
 class WordWindows(NamedTuple):
-    """R windows of whole words. Words are counted over all texts, and a window is within a text.
+    """R windows of whole words. Words are counted over all texts, and a window is within a text."""
 
-    Attributes:
-      firsts: int64 [R], first word of each window.
-      ends: int64 [R], one after the last word.
-    """
-
-    firsts: tf.Tensor
-    ends: tf.Tensor
+    firsts: tf.Tensor  # int64 [R], first word of each window
+    ends: tf.Tensor  # int64 [R], one after the last word
 
 
 def make_windows(lengths: tf.RaggedTensor, room: int) -> WordWindows:

@@ -35,24 +35,15 @@ class FitArguments(NamedTuple):
 
 @dataclasses.dataclass
 class FitInput:
-    """Input for Keras' own `fit`.
+    """Input for Keras' own `fit`."""
 
-    Attributes:
-      data: a dataset, a stream or arrays.
-      options: other arguments of Keras' `fit`.
-      batch_size: examples per step.
-      num_rows: examples of an epoch; 0: unknown.
-      validation_data: raw input, or input for Keras; None without any.
-      has_steps: whether `fit` was given the number of steps.
-      known_texts: the training texts, if there are validation data to compare with them.
-    """
-
-    data: KerasInput
-    options: dict[str, Any]
-    batch_size: int
-    num_rows: int
-    validation_data: KerasInput | None
-    has_steps: bool
+    data: KerasInput  # a dataset, a stream or arrays
+    options: dict[str, Any]  # other arguments of Keras' `fit`
+    batch_size: int  # examples per step
+    num_rows: int  # examples of an epoch; 0: unknown
+    validation_data: KerasInput | None  # raw input, or input for Keras; None without any
+    has_steps: bool  # whether `fit` was given the number of steps
+    # The training texts, if there are validation data to compare with them.
     known_texts: KnownTexts | None = None
 
     @property

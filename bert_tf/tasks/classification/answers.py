@@ -33,26 +33,17 @@ class ClassifierAnswers:
     """`classify`, `probabilities` and `score`, for anything that computes the logits of rows.
 
     A subclass defines `predict_rows`, or the methods that call it: `compute_logits`,
-    `compute_probabilities`, `compute_candidates`, `choose_labels`. It has these attributes:
-
-      problem_type: `single_label`, `regression` or `multi_label`.
-      num_labels: number of classes C.
-      known_labels: names of the classes, or their indices if they have no names.
-      tokenizer: the model's tokenizer.
-      max_seq_length: maximum number of tokens of a row.
-      long_texts: `head`, `tail` or `windows`.
-      decisions: the temperature and the thresholds.
-      has_logits: whether rows have the model's logits; otherwise only their differences are known.
+    `compute_probabilities`, `compute_candidates`, `choose_labels`.
     """
 
     problem_type: str
-    num_labels: int
-    known_labels: Any
+    num_labels: int  # number of classes C
+    known_labels: Any  # names of the classes, or their indices if they have no names
     tokenizer: Tokenizer
     max_seq_length: int
-    long_texts: str
+    long_texts: str  # `head`, `tail` or `windows`
     decisions = Decisions()
-    has_logits = True
+    has_logits = True  # Otherwise only the differences of a row's logits are known.
     predict_rows: Any  # from rows and a batch size to the logits of each row, float32 [C]
 
     @counts_texts

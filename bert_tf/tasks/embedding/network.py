@@ -27,14 +27,11 @@ class EmbeddingNetwork(FromPretrained, keras.Model):
       use_pooler: whether the encoder has a pooler, which is kept but not used here.
       recompute: see `BertEncoder`.
       unpad: see `BertEncoder`; None: True with a vocabulary, unless XLA compiles the model.
-
-    Attributes:
-      has_token_vectors: whether the model has a vector for each token, see `TokenVectors`.
     """
 
     default_name = ""
     reads_pooler = False
-    has_token_vectors = False
+    has_token_vectors = False  # whether the model has a vector for each token, see `TokenVectors`
     bert: BertEncoder
 
     def __init__(

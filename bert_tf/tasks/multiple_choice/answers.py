@@ -27,10 +27,6 @@ class ChoiceAnswers:
     """`choose` and `score`, for anything that computes the scores of tokenized pairs.
 
     A subclass defines `predict_rows`, or `score`, which calls it.
-
-    Attributes:
-      tokenizer: the model's tokenizer.
-      max_seq_length: maximum length of a row.
     """
 
     tokenizer: Tokenizer

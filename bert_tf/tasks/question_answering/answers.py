@@ -92,10 +92,6 @@ class QuestionAnswers(abc.ABC):
     """`answer`, for anything that computes the span scores of tokenized windows.
 
     A subclass defines `predict_rows`, or `answer_asked`, which calls it.
-
-    Attributes:
-      tokenizer: the model's tokenizer.
-      max_seq_length: maximum length of a row.
     """
 
     tokenizer: Tokenizer

@@ -14,12 +14,9 @@ class RerankerAnswers:
     """`score` and `rank`, for anything that computes the logits of pairs.
 
     A subclass defines `pair_logits`, or the methods that call it: `score_pairs`, `rank_texts`.
-
-    Attributes:
-      activation: `sigmoid` or `identity`: the function from a logit to a score.
     """
 
-    activation: str
+    activation: str  # `sigmoid` or `identity`: the function from a logit to a score
 
     def pair_logits(
         self, queries: Sequence[str], documents: Sequence[str], batch_size: int

@@ -27,16 +27,11 @@ class TaggerAnswers:
     """`tag` and `find_entities`, for anything that computes the scores of tokenized rows.
 
     A subclass defines `predict_rows`, or the methods that call it: `tag_texts`, `tag_words`.
-
-    Attributes:
-      tokenizer: the model's tokenizer.
-      max_seq_length: maximum length of a row.
-      known_labels: names of the C tags.
     """
 
     tokenizer: Tokenizer
     max_seq_length: int
-    known_labels: tuple[str, ...]
+    known_labels: tuple[str, ...]  # names of the C tags
     # From rows and a batch size to the logits or log-probabilities of each row, float32 [T, C].
     predict_rows: Any
 

@@ -79,19 +79,14 @@ class RowErrors:
 
     Args:
       reading: how the user's tables are read; None: the defaults.
-
-    Attributes:
-      num_good: rows that were read without an error.
-      num_skipped: unlabelled rows that are left out.
-      num_void: rows left out because their annotation was rejected, see `is_void`.
     """
 
     def __init__(self, reading: TableConfig | None = None) -> None:
         self.skips_unlabelled = reading is not None and reading.skip_unlabelled
         self.errors: list[RowError] = []
-        self.num_good = 0
-        self.num_skipped = 0
-        self.num_void = 0
+        self.num_good = 0  # rows that were read without an error
+        self.num_skipped = 0  # unlabelled rows that are left out
+        self.num_void = 0  # rows left out because of `is_void`
 
     def __enter__(self) -> "RowErrors":
         return self

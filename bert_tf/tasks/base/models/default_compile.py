@@ -78,19 +78,13 @@ RATE_CALLBACKS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceL
 
 
 class DefaultCompiler:
-    """Compiles a model, and knows how it was compiled.
-
-    Attributes:
-      is_default: whether the model is compiled with the defaults of the fine-tuning programs.
-      has_own_loss: whether the loss is that of the task.
-      takes_one_hot: whether the loss expects one-hot labels.
-    """
+    """Compiles a model, and knows how it was compiled."""
 
     def __init__(self, model: "TextModel") -> None:
         self._model: Any = model  # with the attributes of a Keras model
-        self.is_default = False
-        self.has_own_loss = False
-        self.takes_one_hot = False
+        self.is_default = False  # compiled with the defaults of the fine-tuning programs
+        self.has_own_loss = False  # The loss is that of the task.
+        self.takes_one_hot = False  # The loss expects one-hot labels.
         self._loss_of_probabilities = ""  # name of the loss, if `compile` got one of probabilities
         self._traced_for: tuple[Any, ...] | None = None  # See `_what_is_traced`.
 

@@ -65,11 +65,6 @@ class TextModel(FromPretrained, abc.ABC):
 
     A subclass has the encoder `bert` and a tokenizer, and defines its raw input (`read_examples`),
     the form of its batches (`keras_batch`) and its loss (`task_loss`).
-
-    Attributes:
-      raw_input: makes the input of Keras' loop.
-      compiler: compiles with the defaults of the fine-tuning programs.
-      label_loss: loss of the labels in the last `fit`.
     """
 
     bert: BertEncoder
@@ -77,7 +72,7 @@ class TextModel(FromPretrained, abc.ABC):
     losses: list[Tensor]
     optimizer: Optimizer
     raw_input_class = RawInput
-    label_loss = LabelLoss()
+    label_loss = LabelLoss()  # in the last `fit`
     # Whether `fit` takes `label_smoothing` and `focal_gamma`, and `task_loss` a `label_loss`.
     has_label_loss = False
     # Whether the outputs have an axis of tokens.

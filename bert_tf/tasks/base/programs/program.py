@@ -117,27 +117,18 @@ class Program(abc.ABC):
         depend on it.
       files: the files of examples by use: train, eval, predict.
       inputs: the content of the files, by use.
-
-    Attributes:
-      head: name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`.
-      needs_pooler: whether the head's input is the pooler's output.
-      plot_titles: titles of the curves by metric.
-      default_lengths: smallest and largest default length of a sequence; None: learning rate,
-        epochs and lengths do not depend on the data, see `tasks.base.programs.defaults`.
-      needs_head: whether weights without the head must be trained first.
-      kept_heads: other heads of the initial weights to keep.
-      results_start: prefix of the keys in eval_results.txt.
-      task: the task that the run made by `make_task`.
     """
 
-    task: Any
-    head: str
-    needs_pooler: bool
-    plot_titles: dict[str, str]
+    task: Any  # that the run made by `make_task`
+    head: str  # name of the head's weights in checkpoints; see `checkpoints.checkpoint.HEADS`
+    needs_pooler: bool  # whether the head's input is the pooler's output
+    plot_titles: dict[str, str]  # titles of the curves by metric
+    # Smallest and largest default length of a sequence; None: learning rate, epochs and lengths do
+    # not depend on the data, see `tasks.base.programs.defaults`.
     default_lengths: tuple[int, int] | None = None
-    needs_head = True
-    kept_heads: tuple[str, ...] = ()
-    results_start = "eval_"
+    needs_head = True  # whether weights without the head must be trained first
+    kept_heads: tuple[str, ...] = ()  # other heads of the initial weights to keep
+    results_start = "eval_"  # prefix of the keys in eval_results.txt
 
     def __init__(
         self, configs: Configs, files: dict[str, str], inputs: dict[str, Any] | None = None

@@ -33,44 +33,29 @@ def no_options(checkpoint: "Checkpoint", folder: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """One purpose of a trained model.
+    """One purpose of a trained model. Locations are written as "package.module.Class"."""
 
-    Attributes:
-      name: as in `bert_tf.load(kind=...)` and in the metadata of exports.
-      request: description of a request, for messages.
-      head: the head that a checkpoint must have, of `checkpoints.checkpoint.HEADS`; "": no head.
-      methods: the methods of a `Predictor` that answer requests.
-      model: location of the Keras class, as "package.module.Class".
-      serving: location of the class with the serving functions.
-      serving_of_heads: location of another such class, by the head that a checkpoint must have.
-      loader: location of a function that makes the serving functions, instead of `serving_models`.
-      is_default: whether a checkpoint, with the folder of its run, is of this kind unless another
-        kind is requested. If several kinds match, the first of `inference.kinds.KINDS` is used.
-      recorded: returns the options of the serving class that a run recorded.
-      options: names of options of the serving class that callers may give for this kind.
-      model_options: arguments of the Keras class that leave out parts not used by the kind.
-      has_one_label: whether the head must have exactly one label.
-      inputs: names of the texts of a request, unless `recorded` gives them as `texts`.
-      problem_type: of a classification head, one of `PROBLEM_TYPES`; "" for other kinds.
-      reads_windows: whether texts of any length are always read, in windows.
-    """
-
-    name: str
-    request: str
-    head: str
-    methods: tuple[str, ...]
-    model: str
-    serving: str
+    name: str  # as in `bert_tf.load(kind=...)` and in the metadata of exports
+    request: str  # description of a request, for messages
+    head: str  # that a checkpoint must have, of `checkpoints.checkpoint.HEADS`; "": no head
+    methods: tuple[str, ...]  # of a `Predictor` that answer requests
+    model: str  # location of the Keras class
+    serving: str  # location of the class with the serving functions
+    # Whether a checkpoint, with the folder of its run, is of this kind unless another kind is
+    # requested. If several kinds match, the first of `inference.kinds.KINDS` is used.
     is_default: Callable[["Checkpoint", str], bool] = never
+    # Returns the options of the serving class that a run recorded.
     recorded: Callable[["Checkpoint", str], dict[str, Any]] = no_options
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # of the serving class, that callers may give for this kind
+    # Arguments of the Keras class that leave out parts not used by the kind.
     model_options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    has_one_label: bool = False
-    inputs: tuple[str, ...] = SINGLE
-    problem_type: str = ""
-    reads_windows: bool = False
+    has_one_label: bool = False  # whether the head must have exactly one label
+    inputs: tuple[str, ...] = SINGLE  # texts of a request, unless `recorded` has `texts`
+    problem_type: str = ""  # of a classification head, one of `PROBLEM_TYPES`
+    reads_windows: bool = False  # whether texts of any length are always read, in windows
+    # Location of another class with serving functions, by the head that a checkpoint must have.
     serving_of_heads: dict[str, str] = dataclasses.field(default_factory=dict)
-    loader: str = ""
+    loader: str = ""  # location of a function that makes these, instead of `serving_models`
 
     @property
     def model_name(self) -> str:

@@ -51,17 +51,12 @@ class Serving:
       long_texts: the part of a longer text that is kept, `head` or `tail`; or `windows`: a
         classifier reads the whole text in overlapping windows.
       labels: names of the classes, if there are any.
-
-    Attributes:
-      lists: names of the texts of which a request contains a list per example.
-      numbers: names of additional inputs, one number each, with a sample value.
-      as_tokenizers: whether pairs are packed as `pack_pair` does.
     """
 
     kind = ""
-    lists: tuple[str, ...] = ()
-    numbers: dict[str, int] = {}
-    as_tokenizers = False
+    lists: tuple[str, ...] = ()  # names of the texts of which a request has a list per example
+    numbers: dict[str, int] = {}  # names of inputs with one number each, and a sample value
+    as_tokenizers = False  # whether pairs are packed as `pack_pair` does
 
     def __init__(
         self,

@@ -18,16 +18,9 @@ class RowModel:
     Args:
       card: the content of bert_tf.json: kind, labels, inputs, max_seq_length, do_lower_case,
         outputs.
-
-    Attributes:
-      labels: names of the classes, if there are any.
-      has_logits: whether the model computes logits, of which LiteRT files have probabilities.
-
-    Raises:
-      ValueError: if the vocabulary is not the one of the metadata.
     """
 
-    has_logits = False
+    has_logits = False  # LiteRT files have probabilities of them.
 
     def __init__(self, path: str | os.PathLike, card: Metadata, vocab: AnyVocab) -> None:
         if card.get("vocab_size", len(vocab)) != len(vocab):

@@ -7,12 +7,7 @@ from typing import Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from bert_tf.sklearn.input import (
-    check_y_is_given,
-    read_targets,
-    read_texts_or_pairs,
-    with_weight,
-)
+from bert_tf.sklearn.input import check_y_is_given, read_targets, read_texts_or_pairs, with_weight
 from bert_tf.sklearn.text_estimator import RandomState, TextPredictor
 from bert_tf.system.type_names import Column, Labels, Texts
 

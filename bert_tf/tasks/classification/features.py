@@ -63,10 +63,4 @@ def make_examples(
         # [N], from the weight of each class, [C].
         columns["example_weights"] = weights[row_labels].astype(np.float32)
     rows = TokenizedDataset(texts, columns, pad_id=vocab.pad_id)
-    return TextExamples(
-        examples,
-        rows,
-        np.array(owners),
-        labels,
-        is_labelled,
-    )
+    return TextExamples(examples, rows, np.array(owners), labels, is_labelled)

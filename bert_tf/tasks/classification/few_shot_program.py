@@ -137,10 +137,7 @@ def started_from(configs: Configs, source: str) -> Configs:
     """Returns the configuration of a run that starts from the weights of an earlier stage."""
     # The run directory of the earlier stage has a configuration and a vocabulary.
     training = dataclasses.replace(
-        configs.training,
-        init_checkpoint=source,
-        bert_config_file="",
-        keep_layers="",
+        configs.training, init_checkpoint=source, bert_config_file="", keep_layers=""
     )
     return configs._replace(
         data=dataclasses.replace(configs.data, vocab_file=""),

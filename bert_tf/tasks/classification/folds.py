@@ -154,11 +154,7 @@ def run_folds(configs: Configs, files: dict[str, str], texts: LabelledTexts) -> 
         )
         held_out = f"{files['train']} (fold {fold} of {num_folds})"
         program = FoldClassifier(
-            fold_configs,
-            {**files, "predict": held_out},
-            FoldTexts(texts, is_held_out),
-            fold,
-            rows,
+            fold_configs, {**files, "predict": held_out}, FoldTexts(texts, is_held_out), fold, rows
         )
         fold_run = Run(program, fold_configs)
         if status := fold_run.execute(strategy):

@@ -199,11 +199,7 @@ def read_beir_examples(folder: str, split: str) -> list[EmbeddingExample]:
 
 
 def _rows(
-    path: str,
-    known: set[str],
-    wanted: list[str],
-    reading: TableConfig | None,
-    errors: RowErrors,
+    path: str, known: set[str], wanted: list[str], reading: TableConfig | None, errors: RowErrors
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Returns the rows of STS-B, or of a table, which has `known` columns, or lines of text."""
     if re.fullmatch(r"sts-\w+\.csv", pathlib.PurePath(path).name):

@@ -78,9 +78,7 @@ RETRIEVER_RULES = (
         f"embedding_type=splade embedding_type=colbert {DENSE_ALONE}",
     ),
     Exclusion(
-        "embedding_type=colbert",
-        "has a vector for each token",
-        f"{DENSE_ALONE} embedding_pooling",
+        "embedding_type=colbert", "has a vector for each token", f"{DENSE_ALONE} embedding_pooling"
     ),
     Rule(
         lambda c: c.task.has_data_sets and (c.task.embedding_type != "dense" or c.task.teacher),

@@ -14,10 +14,7 @@ Compute = Callable[[dict[str, Tensor], Any, str], Tensor]
 
 
 def embed_sides(
-    compute: Compute,
-    batch: Batch,
-    dropout_seed: Tensor | None,
-    joint: bool = False,
+    compute: Compute, batch: Batch, dropout_seed: Tensor | None, joint: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Embeds queries and documents, float32 [B, D] and [B, M, D]; those of tokens [B, (M), T, D].
 

@@ -224,10 +224,7 @@ class BertDenoiser(BertEmbedder):
         ids = whole["input_word_ids"]
         mask = whole["input_mask"]
         # The decoder reads all tokens except the last, and predicts all except the first.
-        read = {
-            "input_word_ids": ids[:, :-1],
-            "input_type_ids": whole["input_type_ids"][:, :-1],
-        }
+        read = {"input_word_ids": ids[:, :-1], "input_type_ids": whole["input_type_ids"][:, :-1]}
         # By the mask of the next tokens: the last token of a text predicts nothing.
         layout = find_layout({"input_mask": mask[:, 1:]}, self.bert.unpad)
         labels = layout.unpad(ops.reshape(ids[:, 1:], (-1,)))  # [U]

@@ -412,11 +412,7 @@ def best_spans(spans: Candidates, windows: Windows) -> tuple[tf.Tensor, tf.Tenso
     best = tf.argmax(flat, axis=1, output_type=tf.int32)  # of equal scores, the first
     first = tf.gather(spans.first, best // count, batch_dims=1)
     last = tf.gather(tf.reshape(spans.last, tf.shape(flat)), best, batch_dims=1)
-    return (
-        first + windows.firsts,
-        last + windows.firsts,
-        tf.gather(flat, best, batch_dims=1),
-    )
+    return (first + windows.firsts, last + windows.firsts, tf.gather(flat, best, batch_dims=1))
 
 
 def best_texts(

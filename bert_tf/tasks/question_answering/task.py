@@ -103,10 +103,7 @@ class JointSquadTask(SquadTask):
 
     def _losses(self, batch: Batch, outputs: Outputs) -> Any:
         return joint_losses(
-            outputs,
-            batch["start_positions"],
-            batch["end_positions"],
-            batch["is_impossible"],
+            outputs, batch["start_positions"], batch["end_positions"], batch["is_impossible"]
         )
 
     def predictions(self, batch: Batch, outputs: Outputs) -> dict[str, tf.Tensor]:

@@ -22,12 +22,7 @@ from bert_tf.system.type_names import Labels, Texts
 from bert_tf.tasks.base.examples.cells import as_list
 from bert_tf.tasks.base.examples.columns import as_cell, is_missing, read_column, read_tuples
 from bert_tf.tasks.base.examples.row_errors import RowError, RowErrors, Unlabelled
-from bert_tf.tasks.base.examples.row_values import (
-    number_of,
-    numbered_negatives,
-    text_of,
-    texts_of,
-)
+from bert_tf.tasks.base.examples.row_values import number_of, numbered_negatives, text_of, texts_of
 from bert_tf.tasks.base.examples.tables import Row, list_tables, read_rows
 from bert_tf.tasks.embedding.beir import read_beir
 
@@ -139,10 +134,7 @@ class _List(NamedTuple):
 
 
 def _read(
-    rows: Iterable[tuple[str, Row]],
-    source: str,
-    errors: RowErrors,
-    must_label: bool = True,
+    rows: Iterable[tuple[str, Row]], source: str, errors: RowErrors, must_label: bool = True
 ) -> list[RankingExample]:
     """Reads rows, each with its file and line for messages; see `read_ranking`."""
     lists: dict[str, _List] = {}

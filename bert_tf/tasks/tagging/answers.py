@@ -114,11 +114,7 @@ class TaggerAnswers:
             for index, words in enumerate(sentences)
         ]
         examples = make_examples(
-            tagged,
-            self.known_labels,
-            self.tokenizer,
-            self.max_seq_length,
-            is_labelled=False,
+            tagged, self.known_labels, self.tokenizer, self.max_seq_length, is_labelled=False
         )
         if not len(examples.rows):
             # No sentence has a word, so that there is nothing to compute.

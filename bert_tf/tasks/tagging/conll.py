@@ -265,9 +265,7 @@ def _sentences(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
 
 
 def _check_tags(
-    files: Iterable[tuple[_Form, list[_Line]]],
-    tags: Sequence[Sequence[str]],
-    path: str,
+    files: Iterable[tuple[_Form, list[_Line]]], tags: Sequence[Sequence[str]], path: str
 ) -> None:
     sentences = []
     for form, lines in files:

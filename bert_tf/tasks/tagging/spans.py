@@ -95,10 +95,7 @@ def read_text_spans(values: object, key: str, text: str, unit: str, where: str) 
 
 
 def tags_of_spans(
-    spans: Sequence[Span],
-    words: Sequence[str],
-    offsets: Sequence[tuple[int, int]],
-    where: str,
+    spans: Sequence[Span], words: Sequence[str], offsets: Sequence[tuple[int, int]], where: str
 ) -> tuple[str, ...]:
     """Returns the B- and I- tags of words.
 

@@ -106,10 +106,7 @@ def read_pairs(values: Texts) -> tuple[list[str], list[str] | None]:
 
 
 def read_pair_columns(
-    values: Texts,
-    keys: Sequence[str] = PAIR_KEYS,
-    name: str = "texts",
-    may_be_empty: bool = False,
+    values: Texts, keys: Sequence[str] = PAIR_KEYS, name: str = "texts", may_be_empty: bool = False
 ) -> tuple[list[str], list[str]]:
     """Returns the first and the second texts of pairs.
 

@@ -84,13 +84,7 @@ def read_rows(
         columns = split_names(reading.column_names) or None
         if table_ending(table) not in EXCEL:
             delimiter = reading.delimiter_sign or None
-    return read_table(
-        table,
-        columns,
-        delimiter=delimiter,
-        wanted=wanted,
-        errors=errors,
-    )
+    return read_table(table, columns, delimiter=delimiter, wanted=wanted, errors=errors)
 
 
 def split_names(names: str) -> list[str]:

@@ -14,11 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.config.fine_tuning_config import LabelLossConfig
-from bert_tf.config.fine_tuning_defaults import (
-    BATCH_SIZE,
-    default_epochs,
-    default_learning_rate,
-)
+from bert_tf.config.fine_tuning_defaults import BATCH_SIZE, default_epochs, default_learning_rate
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.losses import LabelLoss, WeightedSum
 from bert_tf.network.pretrained import FromPretrained
@@ -296,11 +292,7 @@ class TextModel(FromPretrained, abc.ABC):
         return not self.compiled or self.compiler.is_default
 
     def _compile_for_fit(
-        self,
-        made: FitInput,
-        epochs: int | None,
-        initial_epoch: int,
-        learning_rate: float | None,
+        self, made: FitInput, epochs: int | None, initial_epoch: int, learning_rate: float | None
     ) -> int:
         """Compiles the model unless it has been compiled by hand; returns the number of epochs."""
         if not self.takes_defaults:

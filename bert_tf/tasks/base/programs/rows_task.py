@@ -78,11 +78,7 @@ class RowsTask(abc.ABC):
         return {"loss": tf.reduce_sum(batch["example_weights"])}
 
     def losses_with_teacher(
-        self,
-        batch: Batch,
-        losses: Tensor,
-        soft: Callable[[Tensor, float], Tensor],
-        weights: Tensor,
+        self, batch: Batch, losses: Tensor, soft: Callable[[Tensor, float], Tensor], weights: Tensor
     ) -> dict[str, WeightedSum]:
         """Returns the sums "loss" and, if a teacher has scored the examples, "teacher_loss".
 

@@ -59,11 +59,7 @@ def check_labels(
 
 
 def teacher_outputs(
-    model: Model,
-    teacher: Checkpoint,
-    rows: TokenizedDataset,
-    configs: Configs,
-    strategy: Strategy,
+    model: Model, teacher: Checkpoint, rows: TokenizedDataset, configs: Configs, strategy: Strategy
 ) -> np.ndarray:
     """Returns the teacher's outputs for each example, float32 [N, ...], from the cache if possible.
 

@@ -32,11 +32,7 @@ from bert_tf.text.packing import INPUTS
 FILE = pathlib.Path("onnx", "model.onnx")
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 # Outputs that LiteRT files name differently.
-NAMES = {
-    "sentence_embedding": "embedding",
-    "token_embeddings": "vectors",
-    "scoring_mask": "scored",
-}
+NAMES = {"sentence_embedding": "embedding", "token_embeddings": "vectors", "scoring_mask": "scored"}
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
 
 

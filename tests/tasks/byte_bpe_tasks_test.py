@@ -60,8 +60,7 @@ def test_choices_without_a_start_are_pairs():
 
 @pytest.mark.needs(data="squad")
 @pytest.mark.parametrize(
-    "change",
-    slow_unless({}, [{}, {"trim_offsets": False}, {"add_prefix_space": True}]),
+    "change", slow_unless({}, [{}, {"trim_offsets": False}, {"add_prefix_space": True}])
 )
 def test_answers_of_real_questions_are_the_fewest_pieces_that_hold_them(change):
     vocab = read_vocab(golden_file("vocab", "roberta-base", "vocab.json"))

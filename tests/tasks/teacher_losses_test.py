@@ -77,10 +77,7 @@ def test_answers():
 
 def test_choices():
     scores, teacher = numbers(3, 4), numbers(3, 4)
-    batch = {
-        "label_ids": tf.constant([1, 0, 0]),
-        "example_weights": tf.constant([1.0, 1.0, 0.0]),
-    }
+    batch = {"label_ids": tf.constant([1, 0, 0]), "example_weights": tf.constant([1.0, 1.0, 0.0])}
     task = MultipleChoiceTask(*DATA, teacher=TEACHER)
     of_labels = task.loss_and_metric_sums(batch, tf.constant(scores))["loss"]
     losses = [divergence(teacher[row], scores[row]) for row in (0, 1)]

@@ -235,8 +235,7 @@ def test_names_in_brackets_are_names(tmp_path):
 
 def test_columns_of_decisions(tmp_path):
     path = write(
-        tmp_path / "t.csv",
-        "id,text,toxic,insult\n1,a,0,1\n2,b,1,1.0\n3,c,0,False\n4,d,true,0.0\n",
+        tmp_path / "t.csv", "id,text,toxic,insult\n1,a,0,1\n2,b,1,1.0\n3,c,0,False\n4,d,true,0.0\n"
     )
     assert read_several(path, "toxic, insult") == ["insult", "toxic|insult", "", "toxic"]
     path = write(tmp_path / "t.jsonl", '{"text": "a", "toxic": 0, "insult": true}\n')

@@ -66,10 +66,7 @@ def test_texts_that_just_fit_are_not_cut(tokenizer):
 
 def test_losses_by_hand(task):
     logits = np.array([[0, 2, 1], [3, 0, 0], [9, 9, 9]], np.float32)
-    batch = {
-        "label_ids": tf.constant([1, 2, 0]),
-        "example_weights": tf.constant([1.0, 1.0, 0.0]),
-    }
+    batch = {"label_ids": tf.constant([1, 2, 0]), "example_weights": tf.constant([1.0, 1.0, 0.0])}
     losses = [
         np.log(np.exp(row).sum()) - row[label]
         for row, label in zip(logits[:2], (1, 2), strict=True)

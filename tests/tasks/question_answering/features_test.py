@@ -27,10 +27,7 @@ def tokenizer(tiny_vocab: Vocab) -> WordPiece:
 
 
 def ask(
-    context: str,
-    answer: str | None = None,
-    question: str = "the mill",
-    start: int | None = None,
+    context: str, answer: str | None = None, question: str = "the mill", start: int | None = None
 ) -> SquadQuestion:
     """Returns a question whose answer is the first place of that text in the context."""
     if answer is None:

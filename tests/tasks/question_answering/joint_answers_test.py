@@ -8,10 +8,7 @@ import pytest
 from bert_tf.config.fine_tuning_config import SquadConfig
 from bert_tf.tasks.question_answering.answers import SquadPredictions, choose_answers
 from bert_tf.tasks.question_answering.features import make_examples
-from bert_tf.tasks.question_answering.joint_answers import (
-    Beams,
-    rank_beams,
-)
+from bert_tf.tasks.question_answering.joint_answers import Beams, rank_beams
 from bert_tf.tasks.question_answering.questions import read_squad
 from bert_tf.text.bpe_training import train_bpe_vocab
 from bert_tf.text.tokenization import make_tokenizer

@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.tagging.answers import gather_words
-from bert_tf.tasks.tagging.features import (
-    TagRow,
-    count_odd_words,
-    make_tag_rows,
-    row_labels,
-)
+from bert_tf.tasks.tagging.features import TagRow, count_odd_words, make_tag_rows, row_labels
 from bert_tf.tasks.tagging.sentences import TaggedSentence
 from bert_tf.text.vocab import Vocab
 from bert_tf.text.wordpiece import WordPiece

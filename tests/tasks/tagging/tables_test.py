@@ -51,10 +51,7 @@ IN = (["In", "New", "York", ",", "Ada"], ["O", "B-LOC", "I-LOC", "O", "B-PER"])
             },
             IN,
         ),
-        (
-            {"tokenized_text": IN[0], "ner": [[4, 4, "PER"], [1, 2, "LOC"]]},
-            IN,
-        ),
+        ({"tokenized_text": IN[0], "ner": [[4, 4, "PER"], [1, 2, "LOC"]]}, IN),
         ({"text": "In Rome", "label": "x", "spans": [[3, 7, "L"]]}, (["In", "Rome"], ["O", "B-L"])),
         ({"text": "In Rome", "label": []}, (["In", "Rome"], ["O", "O"])),
         ({"text": "In Rome", "label": None}, (["In", "Rome"], None)),
@@ -127,10 +124,7 @@ def test_sentences_of_kaggles_table(tmp_path):
         'Sentence: 2,null,NN,O\n,",",",",O\n',
         encoding="utf8",
     )
-    expected = [
-        (["Paris", "is", "nan"], ["B-geo", "O", "O"]),
-        (["null", ","], ["O", "O"]),
-    ]
+    expected = [(["Paris", "is", "nan"], ["B-geo", "O", "O"]), (["null", ","], ["O", "O"])]
     assert read(path) == expected
     assert read(path, tag_column="POS")[1][1] == ["NN", ","]
     assert read(path, tag_column=None)[1] == (["null", ","], None)

@@ -147,11 +147,7 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "t.tsv",
-            b"a\tb\n1\t2\n3\t\xe9\n",
-            r" line 3.*b'\\xe9' .*UTF-8.*iconv -f CP1252",
-        ),
+        ("t.tsv", b"a\tb\n1\t2\n3\t\xe9\n", r" line 3.*b'\\xe9' .*UTF-8.*iconv -f CP1252"),
         ("t.csv", "a,b\n1,2\n".encode("utf-16"), r" line 1.*iconv -f UTF-16"),
         ("t.csv", "a,b\n1,2\n3,4,5\n", " line 3 .*3 columns.* 2: a, b.*--delimiter"),
         ("t.csv", 'a,b\n"1\n",2\n3\n', " line 4 .*1 columns.* 2: a, b"),

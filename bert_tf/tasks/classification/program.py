@@ -216,7 +216,11 @@ class Classifier(Program):
         return settings
 
     def after_evaluation(
-        self, ending: str, examples: TextExamples, outputs: Outputs, results: Any
+        self,
+        ending: str,
+        examples: TextExamples,
+        outputs: Outputs,
+        results: dict[str, float] | None,
     ) -> None:
         """Writes reliability.png (with classes), and report.html if --html_report asks for it."""
         if self.kind != "regression":

@@ -117,7 +117,7 @@ def test_damaged_files_and_endings_in_capitals(tmp_path):
 
 
 def test_delimiter_instead_of_the_ending(tmp_path):
-    path = write(tmp_path / "t.csv", 'a;b\n"1;""";2\n')
+    path = write(tmp_path / "t.tsv", 'a;b\n"1;""";2\n')
     assert rows_of(path, delimiter=";") == [{"a": '1;"', "b": "2"}]
     assert rows_of(path, ["all"], delimiter="\t") == [{"all": "a;b"}, {"all": '"1;""";2'}]
     assert rows_of(write(tmp_path / "t.data.TSV", "a\n1\n")) == [{"a": "1"}]

@@ -21,7 +21,7 @@ from absl import flags, logging
 from bert_tf.config import config_flags
 from bert_tf.inference.kinds import KINDS
 from bert_tf.tasks.base.serving.saved_models import size_of
-from bert_tf.tasks.base.serving.saving.writing import check_new, next_version
+from bert_tf.tasks.base.serving.saving.version_folders import check_new, next_version
 
 # Flags that apply only to some kinds: names in `Kind.options`, where --pair is `texts`.
 OPTIONS = (

@@ -17,7 +17,8 @@ from bert_tf.inference.serving_models import load, make_serving, read_model
 from bert_tf.system.extras import check_installed
 from bert_tf.system.files import new_folder_path
 from bert_tf.system.type_names import Model
-from bert_tf.tasks.base.serving.saving.writing import check_new, next_version, save
+from bert_tf.tasks.base.serving.saving.version_folders import check_new, next_version
+from bert_tf.tasks.base.serving.saving.writing import save
 
 # Heads that may be lost: in formats without a pooler, the heads of tasks do not need it.
 SPARE_HEADS = ("pooler",)

@@ -11,7 +11,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf.inference.serving_models import load
 from bert_tf.tasks.base.serving.saved_models import read_card, versions
-from bert_tf.tasks.base.serving.saving import writing
+from bert_tf.tasks.base.serving.saving import version_folders, writing
 from bert_tf.tasks.base.serving.saving.warmup import prediction_log
 from bert_tf.tasks.base.serving.saving.writing import save
 from tests.export.made_models import TEXTS, write_model
@@ -90,9 +90,9 @@ def test_a_version_never_changes(exported) -> None:
     _, served, texts, ids = exported
     with pytest.raises(ValueError, match="/toy/3 .*--version"):
         save(served, texts.parent, 3, "other")
-    assert writing.next_version(texts.parent) == 4
+    assert version_folders.next_version(texts.parent) == 4
     (ids.parent / "7").mkdir()
-    assert writing.next_version(texts.parent) == 8
+    assert version_folders.next_version(texts.parent) == 8
     with pytest.raises(ValueError, match="/toy_ids/7 .*--version"):
         save(served, texts.parent, 7, "other")
     (ids.parent / "7").rmdir()
@@ -141,10 +141,10 @@ def test_a_version_is_written_on_the_disk_of_its_model(tmp_path, monkeypatch) ->
     toy = tmp_path / "disk" / "toy"
     toy.mkdir(parents=True)
     (tmp_path / "link").symlink_to(toy)
-    with writing.hidden_folder(tmp_path / "link" / "1") as hidden:
+    with version_folders.hidden_folder(tmp_path / "link" / "1") as hidden:
         assert hidden.parent == toy.parent and hidden.is_dir()
     monkeypatch.setattr(pathlib.Path, "is_mount", lambda path: path == toy)
-    with writing.hidden_folder(toy / "1") as hidden:
+    with version_folders.hidden_folder(toy / "1") as hidden:
         assert hidden.parent == toy and hidden.is_dir() and versions(toy) == []
     assert not any(toy.iterdir())
 

@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.system.files import atomic_write
 from bert_tf.system.temporaries import temporary
-from bert_tf.tasks.base.serving.saving.writing import hidden_folder
+from bert_tf.tasks.base.serving.saving.version_folders import hidden_folder
 
 
 def killed(write, path: pathlib.Path) -> pathlib.Path:

@@ -52,7 +52,7 @@ def check_named_tokens(
         paths.append(folder / SPECIAL_TOKENS_MAP)
     known = {*known, *roles.values()}
     for path in paths:
-        for key, content in _named_tokens(read_optional_json(path)):
+        for key, content in _named_tokens(read_optional_json(path), path):
             allowed = sorted(known)
             if (role := key.removesuffix("_token")) in roles:
                 allowed = [roles[role]]
@@ -63,11 +63,13 @@ def check_named_tokens(
                 )
 
 
-def _named_tokens(values: dict[str, Any]) -> list[tuple[str, str]]:
+def _named_tokens(values: dict[str, Any], path: pathlib.Path) -> list[tuple[str, str]]:
     """Returns (key, token) for all special tokens that are named; a token may have flags."""
     found = [(f"{role}_token", values.get(f"{role}_token")) for role in (*ROLES, "bos", "eos")]
     for key in ("additional_special_tokens", "extra_special_tokens"):
         listed = values.get(key) or []
+        if not isinstance(listed, list | dict):
+            raise ValueError(f"{path}: {key} is {listed!r:.200}, expected a list of tokens.")
         for token in listed.values() if isinstance(listed, dict) else listed:
             found.append((key, token))
     named = []

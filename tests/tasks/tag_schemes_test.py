@@ -22,6 +22,11 @@ SPELLINGS = [
     ("B-LOC", "I_LOC", "O"),
     ("B-LOC", "I-loc", "O"),
     ("B-LOC", "M-LOC", "none"),
+    ("[B-LOC]", "[I-LOC]", "[O]"),
+    ('"LOC-B"', '"LOC-I"', '"O"'),
+    ("\uff22\uff0dLOC", "\uff29\uff0dLOC", "\uff2f"),
+    ("\u0412-LOC", "\u0406-LOC", "\u041e"),  # Cyrillic
+    ("\u0392-LOC", "I-LOC", "\u039f"),  # Greek
 ]
 
 
@@ -39,7 +44,7 @@ def test_entities_of_another_spelling_are_read_as_bio(spelling, tmp_path):
 @pytest.mark.parametrize(
     "tags",
     [
-        ("NN", "VB", "-LRB-", ".", ","),
+        ("NN", "VB", "-LRB-", ".", ",", "``", "''", "(", ")", '""'),
         ("NOUN", "VERB", "ADP"),
         ("N", "O", "V", "^", "E", "L"),
         ("N-SG", "V-PRES"),
@@ -63,6 +68,12 @@ def test_tags_that_look_like_entities_are_named(tags, named, caplog):
     with caplog.at_level(logging.WARNING):
         assert respelled_tags(tags) == {}
     assert repr(named) in caplog.text and "BIO" in caplog.text
+
+
+def test_numbers_of_tags_are_named(caplog):
+    with caplog.at_level(logging.WARNING):
+        assert respelled_tags(("0", "3", "4")) == {}
+    assert "0, 3, 4" in caplog.text and "BIO" in caplog.text
 
 
 def test_the_labels_of_a_model_decide_the_case_of_types():

@@ -3,6 +3,7 @@
     as written                               as read
     B_LOC, B.LOC, B:LOC, b-LOC, LOC-B        B-LOC, likewise I-, S-, E-, U- and L-
     M-LOC (BMES), W-LOC (BMEWO)              I-LOC, S-LOC
+    [B-LOC], "B-LOC", full width, Cyrillic В B-LOC
     o, 0, -, none, Other, OUT                O, next to tags of entities
 
 Tags of which all but those of no entity have a part (B, I ...) and a type are spelled in this way.
@@ -11,10 +12,13 @@ Predictions have the spelling of this project, which is that of the model's labe
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from absl import logging
+
+from bert_tf.tasks.base.examples.labels import LOOKALIKES
 
 OUTSIDE = "O"
 _OUTSIDE_NAMES = frozenset(
@@ -25,6 +29,7 @@ _PARTS = {**{part: part for part in "BISEUL"}, "M": "I", "W": "S"}
 _SIGN = "[-_.:/| \u2010-\u2015\u2212\uff0d]"
 _PREFIX = re.compile(rf"([BISEULMW])(?:{_SIGN}(.*))?", re.IGNORECASE)
 _SUFFIX = re.compile(rf"(.+){_SIGN}([BISEULMW])", re.IGNORECASE)
+_ENCLOSED = re.compile(r"""\[(.+)\]|\((.+)\)|<(.+)>|"(.+)"|'(.+)'|“(.+)”""")
 _SEPARATED = re.compile(rf"[BISEULMW]{_SIGN}.*", re.IGNORECASE)
 # Tags of no entity that are not also the name of a part of speech or a sign.
 _SURELY_OUTSIDE = frozenset(("O", "o"))
@@ -42,16 +47,19 @@ def respelled_tags(names: Iterable[str], labels: Iterable[str] = ()) -> dict[str
     unknown = [tag for tag in tags if tag not in known]
     if not unknown:
         return {}
-    inside = [tag for tag in tags if tag.strip().casefold() not in _OUTSIDE_NAMES]
+    plain = {tag: _plain(tag) for tag in tags}
+    inside = [tag for tag in tags if plain[tag].casefold() not in _OUTSIDE_NAMES]
     # One tag with a part and a type at least: B and I alone may be letters, or parts of speech.
-    has_parts = any(_SEPARATED.fullmatch(tag) or _SUFFIX.fullmatch(tag) for tag in inside)
+    has_parts = any(
+        _SEPARATED.fullmatch(plain[tag]) or _SUFFIX.fullmatch(plain[tag]) for tag in inside
+    )
     if not has_parts and set(map(str.casefold, inside)) != {"b", "i"}:
         _warn_of_plain_types(tags, inside, known)
         return {}
-    parsed = {tag: _with_prefix(tag) for tag in inside}
+    parsed = {tag: _with_prefix(plain[tag]) for tag in inside}
     if any(parts is None for parts in parsed.values()):
-        from_end = {tag: _with_suffix(tag) for tag in inside}
-        if not _are_suffixes(from_end.values(), set(tags) - {*inside}):
+        from_end = {tag: _with_suffix(plain[tag]) for tag in inside}
+        if not _are_suffixes(from_end.values(), {plain[tag] for tag in tags if tag not in inside}):
             _warn_of_others(tags, [tag for tag, parts in parsed.items() if parts is None])
             return {}
         parsed = from_end
@@ -84,15 +92,23 @@ def with_entity_names(labels: Sequence[Any]) -> list[Any]:
     return list(labels)
 
 
+def _plain(tag: str) -> str:
+    """Returns a tag without brackets or quotes around it, whose part is a Latin letter."""
+    text = unicodedata.normalize("NFKC", tag).strip()
+    if enclosed := _ENCLOSED.fullmatch(text):
+        text = next(filter(None, enclosed.groups())).strip()
+    return text[:1].translate(LOOKALIKES) + text[1:]
+
+
 def _with_prefix(tag: str) -> tuple[str, str] | None:
-    match = _PREFIX.fullmatch(tag.strip())
+    match = _PREFIX.fullmatch(tag)
     if match is None:
         return None
     return _PARTS[match[1].upper()], match[2] or ""
 
 
 def _with_suffix(tag: str) -> tuple[str, str] | None:
-    match = _SUFFIX.fullmatch(tag.strip())
+    match = _SUFFIX.fullmatch(tag)
     if match is None:
         return None
     return _PARTS[match[2].upper()], match[1]
@@ -104,7 +120,7 @@ def _are_suffixes(parsed: Iterable[tuple[str, str] | None], outside: set[str]) -
     Parts of speech may end in the same way: DET:I, N:B. They have no O, or types without a start.
     """
     found = set(parsed)
-    if None in found or not any(tag.strip().isalnum() for tag in outside):
+    if None in found or not any(map(str.isalnum, outside)):
         return False
     starts = {kind for part, kind in filter(None, found) if part in "BSU"}
     return {kind for _, kind in filter(None, found)} == starts
@@ -127,7 +143,13 @@ def _types(parsed: Iterable[tuple[str, str] | None], labels: set[str]) -> dict[s
 
 
 def _warn_of_plain_types(tags: list[str], inside: list[str], known: set[str]) -> None:
-    """Warns of types without parts, such as LOC next to O."""
+    """Warns of types without parts, such as LOC next to O, and of numbers."""
+    if not known and all(map(str.isdecimal, tags)):
+        logging.warning(
+            "The tags are numbers (%s), so words are scored one by one, by their accuracy. If they "
+            "mark entities, write their names, such as B-LOC, I-LOC and O (scheme BIO).",
+            ", ".join(tags[:5]),
+        )
     if known or not _SURELY_OUTSIDE & {*tags} or not all(len(tag) > 1 for tag in inside):
         return
     if inside:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.metrics.entities import spans as entity_spans
 from bert_tf.tasks.base.examples.offsets import code_points
-from bert_tf.tasks.base.examples.row_errors import RowError
+from bert_tf.tasks.base.examples.row_errors import RowError, is_void
 from bert_tf.text.unicode_tables import is_deleted, is_isolated, is_whitespace
 
 # Keys of spans that are objects:
@@ -65,13 +65,20 @@ def read_spans(values: object, key: str, where: str) -> list[Span]:
     """Reads spans given as lists [start, end, label] or as objects; returns them sorted."""
     if not isinstance(values, list):
         raise RowError(f"{where}: {key!r} is {values!r:.40}, expected a list of spans")
-    spans = []
+    spans = set()  # Several annotators may have marked the same.
     for value in values:
+        if isinstance(value, dict) and is_void(value):
+            raise RowError(
+                f"{where}: {key!r} holds {value!r:.80}, which was rejected", "Delete such spans."
+            )
         start, end, label = _span_parts(value)
         has_label = isinstance(label, str) and label.strip()
         if not (_is_offset(start) and _is_offset(end) and has_label):
-            raise RowError(f"{where}: {key!r} holds {value!r:.60}, expected [start, end, label]")
-        spans.append(Span(start, end, label.strip()))
+            raise RowError(
+                f"{where}: {key!r} holds {value!r:.60}, expected [start, end, label] with whole "
+                "numbers and a name"
+            )
+        spans.add(Span(start, end, label.strip()))
     return sorted(spans)
 
 

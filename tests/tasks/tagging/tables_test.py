@@ -284,3 +284,12 @@ def test_predicted_entities_follow_the_spans_of_the_named_column(tmp_path):
     assert json.loads(out.read_text(encoding="utf8"))["predicted_entities"] == [[1, 1, "LOC"]]
     write_tagged(path, out, [["O", "B-LOC"]])
     assert "predicted_entities" not in json.loads(out.read_text(encoding="utf8"))
+
+
+def test_a_span_that_two_people_marked_is_one_and_a_rejected_one_is_named(tmp_path):
+    span = {"start": 0, "end": 5, "label": "LOC"}
+    path = write(tmp_path / "t.jsonl", {"text": "Paris is", "spans": [span, {**span}]})
+    assert read(path) == [(["Paris", "is"], ["B-LOC", "O"])]
+    write(path, {"text": "Paris is", "spans": [{**span, "answer": "reject"}]})
+    with pytest.raises(ValueError, match=r"t.jsonl line 1: .*reject"):
+        read(path)

@@ -30,6 +30,10 @@ BOOLEANS = "booleans"
 _JOINERS = "\u200c\u200d"
 _SHAPES = f"{_JOINERS}\ufe0e\ufe0f"  # also those that choose between text and emoji
 _LAST_LATIN = "\u024f"
+# Letters of Cyrillic and Greek that look like Latin ones.
+LOOKALIKES = str.maketrans(
+    "АВЕКМНОРСТУХЅІЈасеорухѕіјΑΒΕΖΗΙΚΜΝΟΡΤΥΧο", "ABEKMHOPCTYXSIJaceopyxsijABEZHIKMNOPTYXo"
+)
 # Characters without a form that have other categories: fillers and variation selectors.
 _IGNORABLE = r"\p{Default_Ignorable_Code_Point}"
 
@@ -45,7 +49,9 @@ def visible_name(name: str) -> str:
         is_hidden = unicodedata.category(char) in ("Cc", "Cf") or regex.match(_IGNORABLE, char)
         if not is_hidden or char in _SHAPES or char.isspace():
             kept.append(char)
-    text = "".join(" " if unicodedata.category(char) == "Zs" else char for char in kept)
+    # The blank of Braille is a symbol by Unicode.
+    spaces = {char: " " for char in kept if unicodedata.category(char) == "Zs" or char == "\u2800"}
+    text = "".join(spaces.get(char, char) for char in kept)
     text = text.strip().strip(_JOINERS)
     plain = re.sub(f"[{_SHAPES}]", "", text)
     if all(char <= _LAST_LATIN for char in plain):
@@ -105,17 +111,18 @@ def unify_spellings(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_distinct(names: Iterable[str]) -> None:
-    """Raises ValueError for two labels of a new head that differ only in case or invisibly."""
+    """Raises ValueError for two labels of a new head that differ only in case or look the same."""
     found: dict[str, str] = {}
     for name in names:
+        key = visible_name(name).replace("\ufe0e", "").replace("\ufe0f", "").translate(LOOKALIKES)
         # Casefolding may break the normal form, so it is applied again.
-        key = unicodedata.normalize("NFC", visible_name(name).casefold())
+        key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", key).casefold())
         other = found.setdefault(key, name)
         if other != name:
             raise ValueError(
                 f"The labels {other!r} ({ascii(other)}) and {name!r} ({ascii(name)}) differ only "
-                "in case, invisible characters or Unicode's normal form; spell them the same, or "
-                "rename one."
+                "in case, width, invisible characters, letters of other scripts that look the same "
+                "or Unicode's normal form; spell them the same, or rename one."
             )
 
 

@@ -23,6 +23,7 @@ _STATES = {
 _FLAGS = re.compile(
     "(was_|is_)?(cancell?ed|skipped|rejected|discarded|deleted|ignored)|reject|ignore|skip"
 )
+_ACCEPTED = re.compile("(was_|is_)?accepted")
 
 
 def is_void(row: Mapping[str, Any], columns: Collection[str] = ()) -> bool:
@@ -32,6 +33,7 @@ def is_void(row: Mapping[str, Any], columns: Collection[str] = ()) -> bool:
         status: discarded, rejected ...         Argilla
         was_cancelled, skipped: true            Label Studio
         is_rejected, is_deleted, ignored: true  others
+        accepted, is_accepted: false            others
         gold_label: -                           SNLI and MultiNLI: the annotators did not agree
 
     Only rows that are read with their labels are left out: texts to predict are all answered.
@@ -47,8 +49,10 @@ def is_void(row: Mapping[str, Any], columns: Collection[str] = ()) -> bool:
             text = value.strip().lower()
             if text in _STATES.get(key, ()):
                 return True
-            value = True if text == "true" else None
+            value = {"true": True, "false": False}.get(text)
         if value is True and _FLAGS.fullmatch(key):
+            return True
+        if value is False and _ACCEPTED.fullmatch(key):
             return True
     return False
 

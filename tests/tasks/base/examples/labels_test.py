@@ -1,8 +1,10 @@
 """Which spellings are one label, worked out by hand."""
 
+import re
+
 import pytest
 
-from bert_tf.tasks.base.examples.labels import LabelNames, unify_spellings
+from bert_tf.tasks.base.examples.labels import LabelNames, check_distinct, unify_spellings
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,7 @@ def test_the_same_labels_in_another_spelling():
         "p\u034fos",
         "\u3164pos",
         "po\x00s",
+        "pos\u2800",
     ],
     ids=ascii,
 )
@@ -66,6 +69,23 @@ def test_characters_that_are_not_seen_make_no_other_label(spelling, caplog):
     assert f"U+{ord(hidden):04X}" in caplog.text
     assert LabelNames(["neg", "pos"]).find(spelling) == 1
     assert LabelNames(["neg", spelling]).find("pos") == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("pos", "p\u043es"),
+        ("O", "\u041e"),
+        ("pos", "\uff50\uff4f\uff53"),
+        ("\u2764", "\u2764\ufe0f"),
+        ("Pos", "pos"),
+    ],
+    ids=ascii,
+)
+def test_names_that_look_the_same_are_no_two_labels(first, second):
+    with pytest.raises(ValueError, match=re.escape(ascii(second))):
+        check_distinct([first, "neg", second])
+    check_distinct([first, "neg"])
 
 
 def test_decomposed_letters_are_the_same_label():

@@ -19,8 +19,15 @@ VOID = [
     {"was_cancelled": True},
     {"skipped": True},
     {"is_deleted": "true"},
+    {"accepted": False},
 ]
-KEPT = [{"answer": "accept"}, {"status": "submitted"}, {"was_cancelled": False}, {"skip": None}]
+KEPT = [
+    {"answer": "accept"},
+    {"is_accepted": True},
+    {"status": "submitted"},
+    {"was_cancelled": False},
+    {"skip": None},
+]
 ROWS = {
     "classes": {"text": "Paris is", "label": "LOC"},
     "tags": {"text": "Paris is", "spans": [{"start": 0, "end": 5, "label": "LOC"}]},

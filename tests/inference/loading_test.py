@@ -1,5 +1,6 @@
 """`bert_tf.load` of every form: the same answers, those of the model itself."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from bert_tf.inference.graphs import GraphModel
 from bert_tf.inference.loading import check_as_exported
 from bert_tf.inference.output_answers import output_answers
 from bert_tf.inference.predictor import Predictor
+from bert_tf.system.checksums import file_crc
 from bert_tf.tasks.base.examples import columns
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
+from bert_tf.tasks.base.serving.onnx_model import check_is_current
 from bert_tf.tasks.classification.model import BertClassifier
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, TEXTS, write_byte_bpe, write_model
@@ -227,3 +230,28 @@ print(predictor.tag(["the river"]))
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert printed.returncode == 0, printed.stderr
     assert len(printed.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "model-00002-of-00003.safetensors",
+        "2_Dense/model.safetensors",
+        "adapter_model.bin",
+        "model.ckpt-40.index",
+    ],
+)
+def test_an_onnx_file_is_not_older_than_any_weights_beside_it(tmp_path, name):
+    file, weights = tmp_path / "onnx" / "model.onnx", tmp_path / name
+    for path in (file, weights):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(path.name.encode())
+    card = {"checksums": {file.name: file_crc(file)}, "weights": {}}
+    stamp = file.stat().st_mtime
+    os.utime(weights, (stamp - 5, stamp - 5))
+    check_is_current(file, card)
+    os.utime(weights, (stamp + 5, stamp + 5))
+    with pytest.raises(ValueError, match=f"{file} .*{weights}"):
+        check_is_current(file, card)
+    check_is_current(file, {**card, "weights": {name: file_crc(weights)}})  # a copy

@@ -22,7 +22,7 @@ from bert_tf.system.checksums import file_crc
 from bert_tf.system.files import new_folder, new_folder_path, real_path, write_json
 from bert_tf.tasks.base.serving.metadata import CARD_NAME
 from bert_tf.tasks.base.serving.model import Serving
-from bert_tf.tasks.base.serving.onnx_model import FILE, WEIGHTS, weights_file
+from bert_tf.tasks.base.serving.onnx_model import FILE, WEIGHTS, weights_beside, weights_file
 
 Change = Callable[[onnx.ModelProto], onnx.ModelProto]
 
@@ -58,8 +58,8 @@ def write_folder(
         settings["max_seq_length"] = str(serving.max_seq_length)
         checkpoint = dataclasses.replace(checkpoint, settings=settings)
 
-    def fill(folder: pathlib.Path) -> None:
-        _write_files(serving, folder, path, {"source": source, "quantize": form}, change)
+    def fill(folder: pathlib.Path, beside: pathlib.Path) -> None:
+        _write_files(serving, folder, beside, {"source": source, "quantize": form}, change)
         if check:
             check(folder / FILE.name)
 
@@ -71,11 +71,11 @@ def write_folder(
         for name in WEIGHTS:
             (inner / name).unlink(missing_ok=True)
         (inner / FILE.parent).mkdir()
-        fill(inner / FILE.parent)
+        fill(inner / FILE.parent, inner)
 
     if path.is_dir() and path == real_path(local_path(trained.folder)):
         with new_folder(path / FILE.parent) as inner:
-            fill(inner)
+            fill(inner, path)
         return path / FILE
     new_folder_path(path)
     try:
@@ -92,11 +92,11 @@ def write_folder(
 def _write_files(
     serving: Serving,
     folder: pathlib.Path,
-    final: pathlib.Path,
+    beside: pathlib.Path,
     origin: dict[str, str],
     change: Change | None,
 ) -> None:
-    """Writes the files of the folder `onnx`; `final` is the folder that will hold it."""
+    """Writes the files of the folder `onnx`; `beside` is the folder with the weights it is of."""
     model = make_model(serving)
     if change:
         model = change(model)
@@ -111,6 +111,6 @@ def _write_files(
         data.chmod(file.stat().st_mode)  # onnx makes it unreadable for others.
         checksums[data.name] = file_crc(data)
     serving.vocab.write(folder / serving.vocab.file_name)
-    weights = {name: file_crc(final / name) for name in WEIGHTS if (final / name).is_file()}
+    weights = {name: file_crc(one) for name, one in weights_beside(beside).items()}
     card = {**serving.card(), **origin, "outputs": outputs, "weights": weights}
     write_json(folder / CARD_NAME, {**card, "checksums": checksums})

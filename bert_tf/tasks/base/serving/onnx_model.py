@@ -34,6 +34,11 @@ INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 # Outputs that LiteRT files name differently.
 NAMES = {"sentence_embedding": "embedding", "token_embeddings": "vectors", "scoring_mask": "scored"}
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
+# Those of the model and its shards, of its modules, of an adapter, and of a run.
+WEIGHT_PATTERNS = (
+    *("model*.safetensors", "pytorch_model*.bin", "tf_model*.h5", "adapter_model.*"),
+    *("[0-9]*_*/model.safetensors", "[0-9]*_*/pytorch_model.bin", "*.ckpt*.index"),
+)
 
 
 def find_onnx(path: pathlib.Path) -> pathlib.Path | None:
@@ -47,6 +52,15 @@ def find_onnx(path: pathlib.Path) -> pathlib.Path | None:
 def weights_file(path: pathlib.Path) -> pathlib.Path:
     """Returns the file of the weights of an ONNX file, which a small model does not have."""
     return path.with_name(f"{path.name}_data")
+
+
+def weights_beside(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the files of weights in a folder that holds the folder `onnx`, by relative names."""
+    found = {}
+    for pattern in WEIGHT_PATTERNS:
+        for path in folder.glob(pattern):
+            found[path.relative_to(folder).as_posix()] = path
+    return found
 
 
 def num_bytes(path: pathlib.Path) -> int:
@@ -128,8 +142,7 @@ def check_is_current(path: pathlib.Path, card: Metadata) -> None:
         if checksum and not file.is_file():
             raise ValueError(f"{file} is missing; export the model again.")
     written = path.stat().st_mtime
-    for name in WEIGHTS:
-        weights = path.parent.parent / name
+    for name, weights in weights_beside(path.parent.parent).items():
         # The time alone would refuse copies, whose files have new times.
         if not weights.is_file() or weights.stat().st_mtime <= written:
             continue

@@ -104,7 +104,6 @@ def test_special_tokens_map_counts_where_the_configuration_lists_no_tokens(
         ("bpe", "added_tokens_decoder", {"1003": {"content": "cat", **PLAIN}}, ""),
         ("xlmr", "added_tokens_decoder", {"803": {"content": "cat", **PLAIN}}, ""),
         ("xlmr", "added_tokens_decoder", {"7": {"content": "<mask>", **PLAIN}}, ""),
-        ("xlmr", "added_tokens_decoder", {"7": {"content": [["<mask>"]], **PLAIN}}, ""),
         ("wordpiece", "do_lower_case", False, ""),
         ("wordpiece", "strip_accents", False, ""),
         ("wordpiece", "tokenize_chinese_chars", False, ""),
@@ -116,6 +115,14 @@ def test_settings_that_contradict_the_tokenizer_are_refused(tmp_path, name, key,
         (folder / without).unlink()
     change(folder / CONFIG, **{key: value})
     with pytest.raises(ValueError, match=key if name != "wordpiece" else CONFIG):
+        read_tokenizer(folder, None)
+
+
+@pytest.mark.parametrize("name", ["bpe", "xlmr"])
+def test_an_added_token_that_is_no_text_is_refused(tmp_path, name):
+    folder = copy(name, tmp_path / "model")
+    change(folder / CONFIG, added_tokens_decoder={"4": {"content": [["<mask>"]], **PLAIN}})
+    with pytest.raises(ValueError, match=CONFIG):
         read_tokenizer(folder, None)
 
 

@@ -90,41 +90,27 @@ JOINT_WIDTH = 512  # of the hidden layers of the joint head; finetune/qa/qa_task
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Weights of a model with everything needed to use them.
+    """Weights of a model with everything needed to use them."""
 
-    Args:
-      source: the path it was read from.
-      form: the program that wrote it: bert_tf, google, huggingface, keras_hub or model_garden.
-      config: shape of the network, GELU form, epsilon, casing.
-      weights: float32 arrays by google-research/bert's names.
-      vocab: None if the files have none (a bare weights file).
-      labels: names of the classes, in the order of the head's rows; empty if not recorded.
-      stated_casing: the casing given in the files; None if it was inferred from the vocabulary's
-        tokens, or is unknown.
-      unused: names in the files, unchanged, that are unknown here.
-      notes: remarks for the user about reading the files, one sentence each.
-      family: its name in messages: BERT, RoBERTa ..
-      embedding: how it embeds texts, if the files say so.
-      generator: the ELECTRA generator of this discriminator, if both were requested.
-      problem_type: of a classifier, one of `PROBLEM_TYPES`; "" if it is unknown.
-      is_multiple_choice: whether the classifier scores choices, as the files say.
-      settings: how it reads its inputs, of `run_record.INPUT_FIELDS`, as far as it is recorded.
-    """
-
-    source: str
-    form: str
-    config: ModelConfig
-    weights: Weights
-    vocab: AnyVocab | None = None
+    source: str  # the path it was read from
+    form: str  # the program that wrote it: bert_tf, google, huggingface, keras_hub or model_garden
+    config: ModelConfig  # shape of the network, GELU form, epsilon, casing
+    weights: Weights  # float32 arrays by google-research/bert's names
+    vocab: AnyVocab | None = None  # None if the files have none (a bare weights file)
+    # Names of the classes, in the order of the head's rows; empty if not recorded.
     labels: tuple[str, ...] = ()
+    # The casing given in the files; None if it was inferred from the vocabulary's tokens, or is
+    # unknown.
     stated_casing: bool | None = None
-    unused: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    family: str = "BERT"
-    embedding: EmbeddingConfig | None = None
+    unused: tuple[str, ...] = ()  # names in the files, unchanged, that are unknown here
+    notes: tuple[str, ...] = ()  # remarks for the user about reading the files, one sentence each
+    family: str = "BERT"  # its name in messages: BERT, RoBERTa ..
+    embedding: EmbeddingConfig | None = None  # how it embeds texts, if the files say so
+    # The ELECTRA generator of this discriminator, if both were requested.
     generator: "Checkpoint | None" = None
-    problem_type: str = ""
-    is_multiple_choice: bool = False
+    problem_type: str = ""  # of a classifier, one of `PROBLEM_TYPES`; "" if it is unknown
+    is_multiple_choice: bool = False  # whether the classifier scores choices, as the files say
+    # How it reads its inputs, of `run_record.INPUT_FIELDS`, as far as it is recorded.
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property

@@ -37,36 +37,25 @@ STATIC_FIELDS = ("skipped_tokens", "characters_per_token")
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingConfig:
-    """The layers on top of the encoder.
+    """The layers on top of the encoder."""
 
-    Args:
-      pooling: from `POOLINGS`; the vectors of several are concatenated.
-      dense: dense layers and norms after the pooling.
-      normalize: whether vectors are scaled to length 1, after the dense layers.
-      max_seq_length: maximum number of tokens of a text, including special tokens.
-      prompts: prefixes of texts by name: query, document or a name of the model's.
-      default_prompt: name of the prompt that is used if none is named.
-      include_prompt: whether the pooling includes the tokens of a prompt.
-      similarity: how embeddings are compared, from `SIMILARITIES`.
-      lower_case_texts: whether texts are lower-cased before they are tokenized.
-      tokens: the settings of late interaction, which has a vector for each token instead of a
-        pooling; None: one vector for each text.
-      skipped_tokens: ids of tokens that the pooling skips, of static embedders.
-      characters_per_token: of embedders of Model2Vec: a text is cut at so many characters for each
-        token that it may have; 0: texts are cut by tokens alone.
-    """
-
-    pooling: tuple[str, ...] = ("mean",)
-    dense: tuple[Step, ...] = ()
-    normalize: bool = False
-    max_seq_length: int = 128
+    pooling: tuple[str, ...] = ("mean",)  # from `POOLINGS`; the vectors of several are concatenated
+    dense: tuple[Step, ...] = ()  # dense layers and norms after the pooling
+    normalize: bool = False  # whether vectors are scaled to length 1, after the dense layers
+    max_seq_length: int = 128  # maximum number of tokens of a text, including special tokens
+    # Prefixes of texts by name: query, document or a name of the model's.
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)
-    default_prompt: str | None = None
-    include_prompt: bool = True
-    similarity: str = "cosine"
-    lower_case_texts: bool = False
+    default_prompt: str | None = None  # name of the prompt that is used if none is named
+    include_prompt: bool = True  # whether the pooling includes the tokens of a prompt
+    similarity: str = "cosine"  # how embeddings are compared, from `SIMILARITIES`
+    lower_case_texts: bool = False  # whether texts are lower-cased before they are tokenized
+    # The settings of late interaction, which has a vector for each token instead of a pooling;
+    # None: one vector for each text.
     tokens: TokenVectors | None = None
+    # Ids of tokens that the pooling skips, of static embedders.
     skipped_tokens: tuple[int, ...] = ()
+    # Of embedders of Model2Vec: a text is cut at so many characters for each token that it may
+    # have; 0: texts are cut by tokens alone.
     characters_per_token: int = 0
 
     def __post_init__(self) -> None:

@@ -12,19 +12,13 @@ AnyT = TypeVar("AnyT", bound=AnyVocab)
 
 @dataclasses.dataclass(frozen=True)
 class FoundTokenizer:
-    """The tokenizer of a folder.
+    """The tokenizer of a folder."""
 
-    Args:
-      vocab: None without a vocabulary.
-      do_lower_case: the casing as stated, else as inferred from the tokens; None if unknown.
-      stated: the casing that the files state.
-      notes: remarks for the user, one sentence each.
-    """
-
-    vocab: AnyVocab | None
+    vocab: AnyVocab | None  # None without a vocabulary
+    # The casing as stated, else as inferred from the tokens; None if unknown.
     do_lower_case: bool | None
-    stated: bool | None
-    notes: tuple[str, ...] = ()
+    stated: bool | None  # the casing that the files state
+    notes: tuple[str, ...] = ()  # remarks for the user, one sentence each
 
     def applied_to(self, config: ModelConfig, source: str) -> ModelConfig:
         """Returns the configuration with this casing, if there is one, and this vocabulary.

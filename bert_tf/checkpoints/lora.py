@@ -36,18 +36,6 @@ PURPOSES = {
     "QUESTION_ANS": "squad",
     "FEATURE_EXTRACTION": "encoder",
 }
-# With these the sum of weights and matrices is not the model.
-NOT_MERGED = (
-    "alora_invocation_tokens",
-    "arrow_config",
-    "kasa_config",
-    "layer_replication",
-    "monteclora_config",
-    "target_parameters",
-    "trainable_token_indices",
-    "use_bdlora",
-    "use_qalora",
-)
 # Settings without an effect on merged weights, and those that are read.
 KNOWN = (
     *("task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path"),
@@ -68,19 +56,13 @@ MERGE_BY_PEFT = (
 
 @dataclasses.dataclass(frozen=True)
 class LoraAdapter:
-    """An adapter as it is in its folder.
-
-    Args:
-      matrices: the matrices by module name, then by kind: lora_A, lora_B ..
-      weights: whole weights, which replace those of the base or are added to them.
-      patterns: matches the names of modules with the patterns of `values`.
-    """
+    """An adapter as it is in its folder."""
 
     folder: pathlib.Path
     values: dict[str, Any]
-    matrices: dict[str, Weights]
-    weights: Weights
-    patterns: BoundedPatterns
+    matrices: dict[str, Weights]  # the matrices by module name, then by kind: lora_A, lora_B ..
+    weights: Weights  # whole weights, which replace those of the base or are added to them
+    patterns: BoundedPatterns  # matches the names of modules with the patterns of `values`
 
     @property
     def purpose(self) -> str:
@@ -172,27 +154,17 @@ def read_adapter(folder: pathlib.Path) -> LoraAdapter:
     """Reads an adapter; ValueError if it is not of LoRA, cannot be merged, or cannot be read."""
     path = folder / ADAPTER_CONFIG
     values = read_json(path)
+    # With any other setting the sum of weights and matrices may not be the model.
+    refused = [key for key, value in values.items() if value and key not in KNOWN]
     if values.get("peft_type") != "LORA":
-        raise ValueError(
-            f"{path}: peft_type is {values.get('peft_type')!r}, expected 'LORA', the only one that "
-            f"bert_tf supports; {MERGE_BY_PEFT}."
-        )
-    for key in NOT_MERGED:
-        if values.get(key):
-            raise ValueError(
-                f"{path}: {key} is {values[key]!r:.100}, which bert_tf does not support; "
-                f"{MERGE_BY_PEFT}."
-            )
-    for key, value in values.items():
-        if key not in (*KNOWN, *NOT_MERGED) and value:
-            raise ValueError(
-                f"{path}: bert_tf does not know the setting {key} ({value!r:.100}); "
-                f"{MERGE_BY_PEFT}."
-            )
+        refused.append("peft_type")
     if values.get("init_lora_weights", True) not in INITIAL_VALUES:
+        refused.append("init_lora_weights")
+    if refused:
+        key = refused[0]
         raise ValueError(
-            f"{path}: init_lora_weights is {values['init_lora_weights']!r}, which also changes the "
-            f"base model; {MERGE_BY_PEFT}."
+            f"{path}: {key} is {values.get(key)!r:.100}, which bert_tf does not support; "
+            f"{MERGE_BY_PEFT}."
         )
     found = [name for name in ADAPTER_FILES if (folder / name).exists()]
     file = folder / (found or ADAPTER_FILES)[0]

@@ -40,15 +40,10 @@ Digests = dict[str, str | None]
 
 @dataclasses.dataclass(frozen=True)
 class RunIdentity:
-    """The id of a run and the digests of its files.
+    """The id of a run and the digests of its files."""
 
-    Args:
-      run_id: 32 hexadecimal digits.
-      sha256: digests of the tied files by name; None for a file that the run does not have.
-    """
-
-    run_id: str
-    sha256: Digests
+    run_id: str  # 32 hexadecimal digits
+    sha256: Digests  # digests of the tied files by name; None for a file that the run does not have
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> Self | None:

@@ -54,7 +54,7 @@ from bert_tf.checkpoints.sentence_modules import (
     with_embedding,
 )
 from bert_tf.config.model import NORMALIZED
-from bert_tf.config.pooled_layers import DenseStep, NormStep, Step, layer_name, steps_as_text
+from bert_tf.config.pooled_layers import DenseStep, Step, layer_name, steps_as_text
 from bert_tf.system.files import json_field, read_json, read_optional_json, write_json
 
 CROSS_ENCODER = "CrossEncoder"
@@ -313,27 +313,17 @@ def is_modular(checkpoint: Checkpoint) -> bool:
 def _write_scores(checkpoint: Checkpoint, folder: pathlib.Path) -> dict[str, Any]:
     """Writes the modules of a cross-encoder; returns its config_sentence_transformers.json."""
     config = checkpoint.config
-    poolings = config.classifier_poolings
-    steps = list(config.classifier_steps)
-    width = len(poolings) * config.hidden_size
+    poolings = tuple(config.classifier_poolings)
+    modules = {"Pooling": _pooling_values(poolings, config.hidden_size, include_prompt=True)}
     if config.classifier_pooling.startswith(NORMALIZED):
-        steps.insert(0, NormStep(width, "l2"))
-    weights = dict(checkpoint.weights)
-    shift = len(steps) - len(config.classifier_steps)
-    for index, step in enumerate(config.classifier_steps):
-        for key in ("kernel", "bias", "residual/kernel", "gamma", "beta"):
-            name = f"{SCORES}{layer_name(index, step)}/{key}"
-            if name in checkpoint.weights:
-                moved = f"{SCORES}{layer_name(index + shift, step)}/{key}"
-                weights[moved] = checkpoint.weights[name]
+        modules["Normalize"] = {}
     last = DenseStep(config.classifier_width, checkpoint.num_labels, activation="linear")
-    name = f"{SCORES}{layer_name(len(steps), last)}"
+    steps = [*config.classifier_steps, last]
+    name = f"{SCORES}{layer_name(len(steps) - 1, last)}"
+    weights = dict(checkpoint.weights)
     weights[f"{name}/kernel"] = checkpoint.weights[f"{SCORES}output_weights"].T
     weights[f"{name}/bias"] = checkpoint.weights[f"{SCORES}output_bias"]
-    pooling = _pooling_values(tuple(poolings), config.hidden_size, include_prompt=True)
-    before = {"Pooling": pooling}
-    steps.append(last)
-    write_layers(folder, steps, weights, SCORES, before=before, last_names=SCORE_NAMES)
+    write_layers(folder, steps, weights, SCORES, before=modules, last_names=SCORE_NAMES)
     if checkpoint.labels:
         path = folder / "config.json"
         names = {str(index): label for index, label in enumerate(checkpoint.labels)}

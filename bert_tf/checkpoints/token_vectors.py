@@ -12,34 +12,24 @@ QUERY_LENGTH = 32  # ColBERT's, for models that do not state one
 
 @dataclasses.dataclass(frozen=True)
 class TokenVectors:
-    """The tokens that score, of queries and of documents.
+    """The tokens that score, of queries and of documents."""
 
-    Args:
-      query_length: maximum number of tokens of a query; documents have `max_seq_length`.
-      expansion_length: a query with fewer tokens is filled up to so many, and the added tokens
-        score as well; 0: queries are not expanded.
-      expansion_token: the token that expands queries; "": the mask.
-      attends: whether the tokens of a query attend to those that expand it.
-      skiplist: tokens that do not score. Those that the vocabulary lacks are ignored.
-      skiplist_sides: sides on which they do not score.
-      kept_token_ids: if there are any, no other tokens of documents score.
-      pool_factor: the vectors of a document are pooled to one for each `pool_factor`; 1: not.
-      protected_tokens: number of first tokens of a document that are not pooled.
-      pool_normalizes: whether pooled vectors are scaled to length 1.
-      pool_sides: sides whose vectors are pooled.
-    """
-
+    # Maximum number of tokens of a query; documents have `max_seq_length`.
     query_length: int = QUERY_LENGTH
+    # A query with fewer tokens is filled up to so many, and the added tokens score as well; 0:
+    # queries are not expanded.
     expansion_length: int = QUERY_LENGTH
-    expansion_token: str = ""
-    attends: bool = False
+    expansion_token: str = ""  # the token that expands queries; "": the mask
+    attends: bool = False  # whether the tokens of a query attend to those that expand it
+    # Tokens that do not score. Those that the vocabulary lacks are ignored.
     skiplist: tuple[str, ...] = PUNCTUATION
-    skiplist_sides: tuple[str, ...] = ("document",)
-    kept_token_ids: tuple[int, ...] = ()
+    skiplist_sides: tuple[str, ...] = ("document",)  # sides on which they do not score
+    kept_token_ids: tuple[int, ...] = ()  # if there are any, no other tokens of documents score
+    # The vectors of a document are pooled to one for each `pool_factor`; 1: not.
     pool_factor: float = 1.0
-    protected_tokens: int = 1
-    pool_normalizes: bool = True
-    pool_sides: tuple[str, ...] = ("document",)
+    protected_tokens: int = 1  # number of first tokens of a document that are not pooled
+    pool_normalizes: bool = True  # whether pooled vectors are scaled to length 1
+    pool_sides: tuple[str, ...] = ("document",)  # sides whose vectors are pooled
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -13,23 +13,14 @@ from bert_tf.checkpoints.checkpoint import HEADS, Shapes, Weights
 
 
 class Row(NamedTuple):
-    """One weight.
+    """One weight."""
 
-    Args:
-      name: its name in bert_tf.
-      file_name: its name in the files.
-      is_transposed: whether the files store the matrix as [outputs, inputs].
-      part: index of its block, where the files store several weights in one array.
-      parts: number of blocks of equal height in that array.
-      has_heads: whether the files split the last axis, before any transposition, into [heads, head
-        size].
-    """
-
-    name: str
-    file_name: str
-    is_transposed: bool = False
-    part: int = 0
-    parts: int = 1
+    name: str  # its name in bert_tf
+    file_name: str  # its name in the files
+    is_transposed: bool = False  # whether the files store the matrix as [outputs, inputs]
+    part: int = 0  # index of its block, where the files store several weights in one array
+    parts: int = 1  # number of blocks of equal height in that array
+    # Whether the files split the last axis, before any transposition, into [heads, head size].
     has_heads: bool = False
 
 

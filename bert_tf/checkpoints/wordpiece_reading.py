@@ -34,27 +34,20 @@ HUGGING_FACE_LIMIT = 100
 
 @dataclasses.dataclass
 class _Statements:
-    """Statements of the files of a WordPiece tokenizer, by file name where files may differ.
+    """Statements of the files of a WordPiece tokenizer, by file name where files may differ."""
 
-    Attributes:
-      vocabs: vocabularies.
-      casings: whether texts are lower-cased.
-      accents: whether accents are stripped; None: exactly where text is lower-cased.
-      ideographs: whether each ideograph is a word by itself.
-      limit: the most characters of a word.
-      added: ids of added tokens.
-      flags: how added tokens are found.
-      notes: remarks for the user.
-    """
-
-    vocabs: dict[str, Vocab] = dataclasses.field(default_factory=dict)
+    vocabs: dict[str, Vocab] = dataclasses.field(default_factory=dict)  # vocabularies
+    # Whether texts are lower-cased.
     casings: dict[str, bool] = dataclasses.field(default_factory=dict)
+    # Whether accents are stripped; None: exactly where text is lower-cased.
     accents: dict[str, bool | None] = dataclasses.field(default_factory=dict)
+    # Whether each ideograph is a word by itself.
     ideographs: dict[str, bool] = dataclasses.field(default_factory=dict)
-    limit: int = HUGGING_FACE_LIMIT
-    added: dict[str, int] = dataclasses.field(default_factory=dict)
+    limit: int = HUGGING_FACE_LIMIT  # the most characters of a word
+    added: dict[str, int] = dataclasses.field(default_factory=dict)  # ids of added tokens
+    # How added tokens are found.
     flags: dict[str, AddedToken] = dataclasses.field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # remarks for the user
 
     def add_rules(self, values: dict[str, Any], ideographs_key: str, path: pathlib.Path) -> None:
         """Adds the rules of splitting of a tokenizer_config.json or a normalizer."""

@@ -18,19 +18,13 @@ Values = dict[str, str | int | float | bool | None]
 
 
 class CombinedFlag(NamedTuple):
-    """A flag that sets several fields.
-
-    Args:
-      read: returns the fields that a value sets.
-      default: the value for the defaults of the fields, for --help.
-      adds: whether a second use of the flag adds to the first instead of replacing it.
-      is_preset: whether fields that are given separately, before it or after it, take precedence.
-    """
+    """A flag that sets several fields."""
 
     help: str
-    read: Callable[[str], Values]
-    default: str = ""
-    adds: bool = False
+    read: Callable[[str], Values]  # returns the fields that a value sets
+    default: str = ""  # the value for the defaults of the fields, for --help
+    adds: bool = False  # whether a second use of the flag adds to the first instead of replacing it
+    # Whether fields that are given separately, before it or after it, take precedence.
     is_preset: bool = False
 
 

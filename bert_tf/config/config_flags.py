@@ -347,13 +347,9 @@ def _end_quietly() -> int:
 
 
 def _check_models(written: Sequence[str]) -> None:
-    """Checks the paths of models in the flags, before TensorFlow is loaded.
+    """Raises ValueError for the first flag whose model does not exist, before TensorFlow loads.
 
-    Args:
-      written: names of flags whose files the program writes.
-
-    Raises:
-      ValueError: for the first path that does not exist, with its flag.
+    `written` are the flags whose files the program writes.
     """
     for name in MODEL_FLAGS:
         if name in written or name not in flags.FLAGS or not flags.FLAGS[name].present:

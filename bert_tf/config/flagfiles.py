@@ -49,13 +49,10 @@ def _lines(
     opened: list[pathlib.Path],
     with_records: bool,
 ) -> list[str]:
-    """Returns the arguments with the lines of flagfiles.
+    """Returns the arguments, or the lines of a flagfile, with the lines of flagfiles.
 
-    Args:
-      arguments: the command line, or the lines of a flagfile.
-      inside: the real paths of the flagfiles that these lines are from, the outermost first.
-      opened: all flagfiles so far; those that are read here are appended.
-      with_records: see `expanded`.
+    `inside` are the real paths of the flagfiles that these lines are from, the outermost first;
+    flagfiles that are read here are appended to `opened`.
     """
     result: list[str] = []
     rest = iter(arguments)

@@ -5,53 +5,42 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Abbreviations:
-    """The words of a language before which or after which a full stop does not end a sentence.
+    """The words of a language before which or after which a full stop does not end a sentence."""
 
-    Attributes:
-      never_last: words, in lower case, that hardly ever end a sentence: a name or a phrase follows.
-      before_number: words, in lower case, that are abbreviations if a number follows.
-      sometimes_last: words that end a sentence only if one of the opening words follows.
-      opening_words: words that usually open a sentence.
-      has_letters: whether a single letter with a full stop is always an abbreviation (`z. B.`).
-      has_ordinals: whether a full stop after a number of one or two digits makes it an ordinal.
-    """
-
+    # Words, in lower case, that hardly ever end a sentence: a name or a phrase follows.
     never_last: frozenset[str] = frozenset()
+    # Words, in lower case, that are abbreviations if a number follows.
     before_number: frozenset[str] = frozenset()
+    # Words that end a sentence only if one of the opening words follows.
     sometimes_last: frozenset[str] = frozenset()
-    opening_words: frozenset[str] = frozenset()
+    opening_words: frozenset[str] = frozenset()  # words that usually open a sentence
+    # Whether a single letter with a full stop is always an abbreviation (`z. B.`).
     has_letters: bool = False
+    # Whether a full stop after a number of one or two digits makes it an ordinal.
     has_ordinals: bool = False
 
 
-# These are followed by a name or a phrase, and hardly ever end a sentence.
-_NEVER_LAST = frozenset(
-    "mr mrs ms mx messrs mme mlle dr drs prof rev revd fr st ste hon gen lt col capt cpt cmdr adm "
-    "maj sgt cpl pvt gov sen rep pres supt insp det mt ft vs viz cf eg ie e.g i.e v et ca approx "
-    "esp incl resp univ dept gens profs sens reps lieut brig mgr msgr rt wm chas geo thos".split()
-)
-# These are abbreviations if a number follows.
-_BEFORE_NUMBER = frozenset(
-    "no nos fig figs vol vols p pp ch chap sec sect art arts eq eqs op ver para pt nr c b d r est "
-    "jan feb mar apr jun jul aug sep sept oct nov dec".split()
-)
-# These may end a sentence, depending on the next word.
-_SOMETIMES_LAST = frozenset(
-    "etc al esq ph.d m.d b.a m.a b.sc m.sc b.c a.d Inc Ltd Co Corp Bros Jr Sr Esq Ave Blvd Rd Hwy "
-    "Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Ph.D M.Sc B.Sc Ariz Calif Colo Conn Fla Ill "
-    "Kan Mass Mich Minn Miss Neb Nev Okla Penn Tenn Tex Va Wash Wis".split()
-)
-_OPENING_WORDS = frozenset(
-    "A After All Although An And Another As At Because Before Both But By Despite During Each For "
-    "From He Her Here His How However I If In It Its Later Many Most My No Not On One Other Our "
-    "Several She Since So Some Such That The Their Then There These They This Those Though Thus To "
-    "Two Under Until We What When Where While Who With Yet You Your".split()
-)
 ENGLISH = Abbreviations(
-    never_last=_NEVER_LAST,
-    before_number=_BEFORE_NUMBER,
-    sometimes_last=_SOMETIMES_LAST,
-    opening_words=_OPENING_WORDS,
+    never_last=frozenset(
+        "mr mrs ms mx messrs mme mlle dr drs prof rev revd fr st ste hon gen lt col capt cpt cmdr adm "
+        "maj sgt cpl pvt gov sen rep pres supt insp det mt ft vs viz cf eg ie e.g i.e v et ca approx "
+        "esp incl resp univ dept gens profs sens reps lieut brig mgr msgr rt wm chas geo thos".split()
+    ),
+    before_number=frozenset(
+        "no nos fig figs vol vols p pp ch chap sec sect art arts eq eqs op ver para pt nr c b d r est "
+        "jan feb mar apr jun jul aug sep sept oct nov dec".split()
+    ),
+    sometimes_last=frozenset(
+        "etc al esq ph.d m.d b.a m.a b.sc m.sc b.c a.d Inc Ltd Co Corp Bros Jr Sr Esq Ave Blvd Rd Hwy "
+        "Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Ph.D M.Sc B.Sc Ariz Calif Colo Conn Fla Ill "
+        "Kan Mass Mich Minn Miss Neb Nev Okla Penn Tenn Tex Va Wash Wis".split()
+    ),
+    opening_words=frozenset(
+        "A After All Although An And Another As At Because Before Both But By Despite During Each For "
+        "From He Her Here His How However I If In It Its Later Many Most My No Not On One Other Our "
+        "Several She Since So Some Such That The Their Then There These They This Those Though Thus To "
+        "Two Under Until We What When Where While Who With Yet You Your".split()
+    ),
 )
 GERMAN = Abbreviations(
     never_last=frozenset(

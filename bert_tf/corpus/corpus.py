@@ -55,22 +55,15 @@ _HEADING = re.compile(rf"#{{1,6}} |= [^=].* =$|(?:{_DIVISION}) {_NUMBER}")
 
 @dataclasses.dataclass(frozen=True)
 class CorpusPart:
-    """A part of the input that one process reads.
+    """A part of the input that one process reads."""
 
-    Attributes:
-      path: the file, or NAME:SPLIT of a TensorFlow dataset.
-      format: "lines", "prose", "jsonl", "tfrecord" or "tfds".
-      start, stop: the part owns the documents that start in these bytes (tfds: these examples).
-      text_field: the field with the text (jsonl, tfds).
-      language: the language whose abbreviations do not end sentences; "auto": English.
-    """
-
-    path: str
-    format: str
+    path: str  # the file, or NAME:SPLIT of a TensorFlow dataset
+    format: str  # "lines", "prose", "jsonl", "tfrecord" or "tfds"
+    # The part owns the documents that start in these bytes (tfds: these examples).
     start: int = 0
     stop: int = sys.maxsize
-    text_field: str = "text"
-    language: str = AUTO
+    text_field: str = "text"  # the field with the text (jsonl, tfds)
+    language: str = AUTO  # the language whose abbreviations do not end sentences; "auto": English
 
 
 def list_parts(

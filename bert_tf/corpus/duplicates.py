@@ -47,18 +47,13 @@ MULTIPLIERS = hash64(np.arange(BANDS * ROWS)) | np.uint64(1)
 
 
 class Comparison(NamedTuple):
-    """How documents are compared.
+    """How documents are compared."""
 
-    Attributes:
-      num_keys: keys a document.
-      keys: tokens [n] -> uint64 [num_keys].
-      traits: tokens [n] -> the input of `is_same` for a document.
-      is_same: two documents' traits -> whether they are duplicates.
-    """
-
-    num_keys: int
-    keys: Callable[[np.ndarray], np.ndarray]
+    num_keys: int  # keys a document
+    keys: Callable[[np.ndarray], np.ndarray]  # tokens [n] -> uint64 [num_keys]
+    # Tokens [n] -> the input of `is_same` for a document.
     traits: Callable[[np.ndarray], np.ndarray]
+    # Two documents' traits -> whether they are duplicates.
     is_same: Callable[[np.ndarray, np.ndarray], bool]
 
 

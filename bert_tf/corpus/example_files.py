@@ -39,23 +39,14 @@ RATES = {"documents": "documents/s", "input_mb": "MB/s", "examples": "examples/s
 
 @dataclasses.dataclass(frozen=True)
 class ExampleJob:
-    """The input and output of a run; workers of a Beam pipeline get this object.
+    """The input and output of a run; workers of a Beam pipeline get this object."""
 
-    Attributes:
-      parts: the corpus.
-      output_files: one TFRecord file per shard.
-      work: the folder of tokens and done markers, which no other job may use.
-      data: vocab_file and rules.
-      masking: static masks are drawn here, others when the examples are read.
-      do_lower_case: casing of the tokenizer.
-    """
-
-    parts: tuple[CorpusPart, ...]
-    output_files: tuple[pathlib.Path, ...]
-    work: pathlib.Path
-    data: DataConfig
-    masking: MaskingConfig
-    do_lower_case: bool
+    parts: tuple[CorpusPart, ...]  # the corpus
+    output_files: tuple[pathlib.Path, ...]  # one TFRecord file per shard
+    work: pathlib.Path  # the folder of tokens and done markers, which no other job may use
+    data: DataConfig  # vocab_file and rules
+    masking: MaskingConfig  # static masks are drawn here, others when the examples are read
+    do_lower_case: bool  # casing of the tokenizer
 
     @property
     def tokens(self) -> pathlib.Path:

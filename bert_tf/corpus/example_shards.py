@@ -42,24 +42,18 @@ MAX_CUT_SHARE = 0.01  # The share of all tokens that may be left out without a w
 
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
-    """The task of writing one shard.
+    """The task of writing one shard."""
 
-    Attributes:
-      token_files: the tokenised corpus.
-      documents_file: int64 [n] (.npy), all documents of the set (training or evaluation), in
-        random order; random partners come from these.
-      first, last: the shard's range of these documents.
-      path: the file to write.
-      marker: the JSON file to write when the shard is finished.
-      data, masking: the configuration; `data` names the vocabulary.
-    """
-
-    token_files: tuple[pathlib.Path, ...]
+    token_files: tuple[pathlib.Path, ...]  # the tokenised corpus
+    # int64 [n] (.npy), all documents of the set (training or evaluation), in random order; random
+    # partners come from these.
     documents_file: pathlib.Path
+    # The shard's range of these documents.
     first: int
     last: int
-    path: pathlib.Path
-    marker: pathlib.Path
+    path: pathlib.Path  # the file to write
+    marker: pathlib.Path  # the JSON file to write when the shard is finished
+    # The configuration; `data` names the vocabulary.
     data: DataConfig
     masking: MaskingConfig
 

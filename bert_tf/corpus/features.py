@@ -35,21 +35,13 @@ class PretrainingBatch(typing.TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One feature of a stored example.
+    """One feature of a stored example."""
 
-    Attributes:
-      name: its name inside the library, which is also its v2 name in files.
-      file_name: its v1 name in files, google-research/bert's.
-      axis: "T" or "P", the length of its list; "" for a single value.
-      file_dtype: type of the list in files.
-      dtype: type in a batch.
-    """
-
-    name: str
-    file_name: str
-    axis: str
-    file_dtype: type = np.int64
-    dtype: type = np.int32
+    name: str  # its name inside the library, which is also its v2 name in files
+    file_name: str  # its v1 name in files, google-research/bert's
+    axis: str  # "T" or "P", the length of its list; "" for a single value
+    file_dtype: type = np.int64  # type of the list in files
+    dtype: type = np.int32  # type in a batch
 
 
 INPUT_FEATURES = (
@@ -64,6 +56,6 @@ MASKED_LM_FEATURES = (
 )
 NEXT_SENTENCE_FEATURE = Feature("next_sentence_labels", "next_sentence_labels", "")
 
-UNMASKED_FEATURES = (*INPUT_FEATURES, NEXT_SENTENCE_FEATURE)
 MASKED_FEATURES = (*INPUT_FEATURES, *MASKED_LM_FEATURES, NEXT_SENTENCE_FEATURE)
-STORED = {False: UNMASKED_FEATURES, True: MASKED_FEATURES}  # By whether records are masked.
+# By whether records are masked.
+STORED = {False: (*INPUT_FEATURES, NEXT_SENTENCE_FEATURE), True: MASKED_FEATURES}

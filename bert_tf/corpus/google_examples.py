@@ -28,20 +28,14 @@ from bert_tf.text.tokenization import AnyVocab, Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class GoogleExample:
-    """One masked example, lists of Python ints without padding.
+    """One masked example, lists of Python ints without padding."""
 
-    Attributes:
-      ids: token ids after masking, including special tokens.
-      type_ids: 0 for the first segment, 1 for the second.
-      masked_lm_positions, masked_lm_ids: the labels, by ascending position.
-      is_random_next: whether the second segment is from a random document.
-    """
-
-    ids: list[int]
-    type_ids: list[int]
+    ids: list[int]  # token ids after masking, including special tokens
+    type_ids: list[int]  # 0 for the first segment, 1 for the second
+    # The labels, by ascending position.
     masked_lm_positions: list[int]
     masked_lm_ids: list[int]
-    is_random_next: bool
+    is_random_next: bool  # whether the second segment is from a random document
 
 
 def read_google_documents(

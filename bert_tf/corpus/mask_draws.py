@@ -14,23 +14,15 @@ ORDER = 5
 
 
 class MaskDraws(NamedTuple):
-    """The random numbers of a batch's examples, and the settings with which they are read.
+    """The random numbers of a batch's examples, and the settings with which they are read."""
 
-    Attributes:
-      example_ids: int64 [B], number of each example in the corpus.
-      epochs: int64 [B], the epoch of each example.
-      vocab: has the special tokens and the tokens that continue a word.
-      masking: share, maximum and kind of the selection.
-      seed: in [0, 2**64).
-      progress: the completed share of the run, float64 [] from 0 to 1, for `masked_lm_prob_end`;
-        None in evaluations.
-    """
-
-    example_ids: tf.Tensor
-    epochs: tf.Tensor
-    vocab: AnyVocab
-    masking: MaskingConfig
-    seed: int
+    example_ids: tf.Tensor  # int64 [B], number of each example in the corpus
+    epochs: tf.Tensor  # int64 [B], the epoch of each example
+    vocab: AnyVocab  # has the special tokens and the tokens that continue a word
+    masking: MaskingConfig  # share, maximum and kind of the selection
+    seed: int  # in [0, 2**64)
+    # The completed share of the run, float64 [] from 0 to 1, for `masked_lm_prob_end`; None in
+    # evaluations.
     progress: tf.Tensor | None = None
 
     def bits(self, use: int, *indices: tf.Tensor) -> tf.Tensor:

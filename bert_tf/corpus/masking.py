@@ -65,15 +65,11 @@ def mask_batch(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> dict[str, tf
 
 
 class Selection(NamedTuple):
-    """The tokens to predict.
+    """The tokens to predict."""
 
-    Attributes:
-      positions: int32 [B, P], ascending, T as padding.
-      decided: the number of each token's decision, int32 [B, T]; tokens with the same number are
-        replaced in the same way. None: each token has another decision.
-    """
-
-    positions: tf.Tensor
+    positions: tf.Tensor  # int32 [B, P], ascending, T as padding
+    # The number of each token's decision, int32 [B, T]; tokens with the same number are replaced in
+    # the same way. None: each token has another decision.
     decided: tf.Tensor | None = None
 
 

@@ -48,19 +48,15 @@ HELD_OUT_STREAM = 0x68656C64  # Makes this draw independent of others with the s
 
 
 class PreparedData(NamedTuple):
-    """Ready input of pre-training.
+    """Ready input of pre-training."""
 
-    Attributes:
-      train_files, eval_files: TFRecord files; eval_files is empty if no data are held out.
-      vocab_file: the vocabulary of their ids; "" if TFRecords were given without one.
-      fingerprint: 12 hex digits that change when the training examples change: a hash of the
-        content of prepared files, or of the names and sizes of given TFRecords. It does not depend
-        on the folder or the time of the files.
-    """
-
+    # TFRecord files; eval_files is empty if no data are held out.
     train_files: list[str]
     eval_files: list[str]
-    vocab_file: str
+    vocab_file: str  # the vocabulary of their ids; "" if TFRecords were given without one
+    # 12 hex digits that change when the training examples change: a hash of the content of prepared
+    # files, or of the names and sizes of given TFRecords. It does not depend on the folder or the
+    # time of the files.
     fingerprint: str
 
 

@@ -18,19 +18,12 @@ from bert_tf.corpus.tfrecords import RecordFiles
 
 @dataclasses.dataclass(frozen=True)
 class RecordForm:
-    """The form of the records of some files.
+    """The form of the records of some files."""
 
-    Attributes:
-      is_masked: whether they have static masks, the three masked_lm_ features.
-      file_names: name of each feature in the library -> its name in the files.
-      max_seq_length: T.
-      max_predictions_per_seq: P; 0 for unmasked records.
-    """
-
-    is_masked: bool
-    file_names: dict[str, str]
-    max_seq_length: int
-    max_predictions_per_seq: int
+    is_masked: bool  # whether they have static masks, the three masked_lm_ features
+    file_names: dict[str, str]  # name of each feature in the library -> its name in the files
+    max_seq_length: int  # T
+    max_predictions_per_seq: int  # P; 0 for unmasked records
 
 
 def describe_records(records: RecordFiles) -> RecordForm:

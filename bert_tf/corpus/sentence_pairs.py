@@ -19,17 +19,11 @@ from bert_tf.text.packing import num_special_tokens
 
 
 class SentencePair(NamedTuple):
-    """One sequence without its special tokens.
+    """One sequence without its special tokens."""
 
-    Attributes:
-      ids_a: [n], tokens of the first segment.
-      ids_b: [m], tokens of the second segment; empty for full sentences.
-      is_random_next: the second segment comes from another document, or both are swapped.
-    """
-
-    ids_a: np.ndarray
-    ids_b: np.ndarray
-    is_random_next: bool
+    ids_a: np.ndarray  # [n], tokens of the first segment
+    ids_b: np.ndarray  # [m], tokens of the second segment; empty for full sentences
+    is_random_next: bool  # the second segment comes from another document, or both are swapped
 
 
 def document_generator(seed: int, duplicate: int, document: int) -> random.Random:

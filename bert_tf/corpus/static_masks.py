@@ -19,19 +19,12 @@ SELECT, ACTION, REPLACEMENT = range(3)  # The random numbers of a token.
 
 
 class MaskedRows(NamedTuple):
-    """Masked sequences.
+    """Masked sequences."""
 
-    Attributes:
-      ids: [n, T], after masking.
-      masked_lm_positions: int64 [n, P], ascending, zero padded.
-      masked_lm_ids: int64 [n, P], the original ids, zero padded.
-      masked_lm_weights: float32 [n, P], 1 real, 0 padding.
-    """
-
-    ids: np.ndarray
-    masked_lm_positions: np.ndarray
-    masked_lm_ids: np.ndarray
-    masked_lm_weights: np.ndarray
+    ids: np.ndarray  # [n, T], after masking
+    masked_lm_positions: np.ndarray  # int64 [n, P], ascending, zero padded
+    masked_lm_ids: np.ndarray  # int64 [n, P], the original ids, zero padded
+    masked_lm_weights: np.ndarray  # float32 [n, P], 1 real, 0 padding
 
 
 def count_predictions(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:

@@ -16,23 +16,16 @@ from bert_tf.text.byte_level import SPACES, replace_surrogates
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """A token that is cut out of a text before the text is split into words.
+    """A token that is cut out of a text before the text is split into words."""
 
-    Args:
-      content: the token.
-      special: whether it is a control token of the model, not text.
-      lstrip: whether it includes all white space on its left.
-      rstrip: whether it includes all white space on its right.
-      normalized: whether it is searched for after the text is normalized, in the text between the
-        other added tokens.
-      single_word: whether it is found only where no letter, digit or underscore is next to it.
-    """
-
-    content: str
-    special: bool = True
-    lstrip: bool = False
-    rstrip: bool = False
+    content: str  # the token
+    special: bool = True  # whether it is a control token of the model, not text
+    lstrip: bool = False  # whether it includes all white space on its left
+    rstrip: bool = False  # whether it includes all white space on its right
+    # Whether it is searched for after the text is normalized, in the text between the other added
+    # tokens.
     normalized: bool = False
+    # Whether it is found only where no letter, digit or underscore is next to it.
     single_word: bool = False
 
     def to_config(self) -> dict[str, Any]:
@@ -134,13 +127,10 @@ class AddedTokenSplitter:
                 self._ids[index] = ids[contents[content].content]
         self._beginnings = common_prefixes(list(contents))
 
-    def may_find(self, text: str) -> bool:
-        """Returns False only if no token is in the text; it is faster than a search."""
-        return any(beginning in text for beginning in self._beginnings)
-
     def split(self, text: str) -> list[Part]:
         """Returns the parts of a text in order."""
-        if not self.may_find(text):
+        # Searching a few prefixes is faster than searching every token.
+        if not any(beginning in text for beginning in self._beginnings):
             return [Part(0, len(text), None)] if text else []
         encoding = self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False)
         parts = []

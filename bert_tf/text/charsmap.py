@@ -136,12 +136,7 @@ def check_charsmap(charsmap: bytes) -> None:
 
 
 def _check_replacements(starts: np.ndarray, ends: np.ndarray) -> None:
-    """Raises ValueError for replacements that do not end, or end too late.
-
-    Args:
-      starts: where the replacements of rules begin.
-      ends: where the replacements end, ascending.
-    """
+    """Raises ValueError for replacements that do not end, or end too late; `ends` is ascending."""
     indices = np.searchsorted(ends, starts)
     if not (indices < len(ends)).all():
         raise ValueError("a rule of a charsmap has no replacement.")

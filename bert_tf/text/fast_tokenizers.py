@@ -8,7 +8,7 @@ go through `tokenizers`.
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import tokenizers
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bert_tf.text.tokenizer_json import TokenizerJsonVocab
 
 VocabT = TypeVar("VocabT", bound="TokenizerJsonVocab")
+Ids = TypeVar("Ids", bound=Sequence[int])
 
 # A token of a million characters ends the process: the library recurses once a character. The
 # longest tokens in use are lines of repeated signs.
@@ -50,19 +51,15 @@ def make_fast_tokenizer(content: Mapping[str, Any]) -> tokenizers.Tokenizer:
         raise
 
 
-class _WordIds(dict[str, list[int]]):
-    """Cache of the ids of words; it is emptied when full, so that memory is bounded.
+class BoundedCache(dict[str, Ids]):
+    """Cache of the ids of words; it is emptied when full, so that memory is bounded."""
 
-    Args:
-      tokenizer: encodes a word.
-    """
-
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+    def __init__(self, encode: Callable[[str], Ids]) -> None:
         super().__init__()
-        self._tokenizer = tokenizer
+        self._encode = encode
 
-    def __missing__(self, word: str) -> list[int]:
-        ids = self._tokenizer.encode(replace_surrogates(word), add_special_tokens=False).ids
+    def __missing__(self, word: str) -> Ids:
+        ids = self._encode(word)
         if len(word) <= MAX_CACHED_CHARACTERS:
             if len(self) >= MAX_CACHED_WORDS:
                 self.clear()
@@ -89,7 +86,11 @@ class FastTokenizer(Generic[VocabT]):
         self._tokenizer = make_fast_tokenizer(vocab.to_tokenizer_json(with_rows=False))
         words = tokenizers.Tokenizer(self._tokenizer.model)
         words.pre_tokenizer = self.word_pre_tokenizer
-        self._word_ids = _WordIds(words)
+
+        def encode(word: str) -> list[int]:
+            return words.encode(replace_surrogates(word), add_special_tokens=False).ids
+
+        self._word_ids = BoundedCache(encode)
         contents = [token.content for token in vocab.added_tokens]
         # Some are searched for in the text itself, some in the normalized text.
         contents += filter(None, [self.normalize(content) for content in contents])

@@ -4,7 +4,6 @@ Each step replaces segments of the characters: a character, a grapheme cluster, 
 A replaced character keeps the position of its segment in the original text.
 """
 
-import base64
 import functools
 import re
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from bert_tf.text.charsmap import (
     read_rules,
 )
 from bert_tf.text.combining_marks import combining_classes
+from bert_tf.text.sentencepiece_vocab import decode_charsmap
 from bert_tf.text.tensor_characters import count_up, look_up, utf8_bytes
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, PagedTable
 
@@ -91,9 +91,7 @@ def make_steps(normalizer_steps: list[dict[str, Any]]) -> list[Step]:
             if sorts_marks:
                 steps.append(_sort_marks)
         elif kind == "Precompiled":
-            charsmap = base64.b64decode(step["precompiled_charsmap"] or "")
-            if charsmap:
-                steps.append(_CharsmapStep(charsmap))
+            steps.append(_CharsmapStep(decode_charsmap(step)))
         elif kind == "Strip":
             steps.append(
                 functools.partial(_strip, left=step["strip_left"], right=step["strip_right"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bert_tf.system import bounded_files
 from bert_tf.text.added_tokens import AddedToken, read_decoder
 from bert_tf.text.fast_tokenizers import check_token_lengths
-from bert_tf.text.sentencepiece_vocab import SPACE_SYMBOL, SentencePieceVocab
+from bert_tf.text.sentencepiece_vocab import METASPACE, SPACE_SYMBOL, SentencePieceVocab
 from bert_tf.text.vocab import ROLES
 
 if TYPE_CHECKING:
@@ -33,36 +33,27 @@ _ROBERTA = "roberta"
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """How the tokens of a .model become the rows of an encoder.
+    """How the tokens of a .model become the rows of an encoder."""
 
-    Args:
-      names: the special tokens.
-      num_separators, second_type, class_at_end, class_type: see `SentencePieceVocab`.
-      before: tokens and scores of the rows before those of the .model.
-      skipped: the number of tokens at the start of the .model that have no row.
-      after: tokens of the rows after those of the .model, with scores of 0.
-      added: tokens of the rows after those, without scores: no text is divided into them.
-      rules: how text is normalized: as for ALBERT and XLNet, DeBERTa, or RoBERTa.
-      lowers: whether text is lower-cased, unless tokenizer_config.json has `do_lower_case`.
-      mask_takes_space: see `AddedToken.lstrip`.
-      is_mask_normalized: see `AddedToken.normalized`, unless tokenizer_config.json has it.
-      other_special: further special tokens.
-    """
-
-    names: dict[str, Any]
+    names: dict[str, Any]  # the special tokens
+    # See `SentencePieceVocab`.
     num_separators: int = 1
     second_type: int = 1
+    # Tokens and scores of the rows before those of the .model.
     before: tuple[tuple[str, float], ...] = ()
-    skipped: int = 0
-    after: tuple[str, ...] = ()
+    skipped: int = 0  # the number of tokens at the start of the .model that have no row
+    after: tuple[str, ...] = ()  # tokens of the rows after those of the .model, with scores of 0
+    # Tokens of the rows after those, without scores: no text is divided into them.
     added: tuple[str, ...] = ()
     class_at_end: bool = False
     class_type: int = 0
-    rules: str = _ROBERTA
+    rules: str = _ROBERTA  # how text is normalized: as for ALBERT and XLNet, DeBERTa, or RoBERTa
+    # Whether text is lower-cased, unless tokenizer_config.json has `do_lower_case`.
     lowers: bool = False
-    mask_takes_space: bool = True
+    mask_takes_space: bool = True  # see `AddedToken.lstrip`
+    # See `AddedToken.normalized`, unless tokenizer_config.json has it.
     is_mask_normalized: bool = False
-    other_special: tuple[str, ...] = ()
+    other_special: tuple[str, ...] = ()  # further special tokens
 
 
 def _names(*tokens: str) -> dict[str, Any]:
@@ -226,15 +217,9 @@ def _added_tokens(
 
 def _pre_tokenizer(layout: _Layout, settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the pre-tokenizer of the converted tokenizer."""
-    metaspace = {
-        "type": "Metaspace",
-        "replacement": SPACE_SYMBOL,
-        "prepend_scheme": "always",
-        "split": True,
-    }
     if layout.rules != _DEBERTA:
-        return metaspace
-    steps: list[dict[str, Any]] = [metaspace]
+        return METASPACE
+    steps: list[dict[str, Any]] = [METASPACE]
     if settings.get("split_by_punct"):
         steps.insert(0, {"type": "Punctuation", "behavior": "Isolated"})
     return {"type": "Sequence", "pretokenizers": steps}

@@ -34,6 +34,12 @@ from bert_tf.text.tokenizer_json import (
 from bert_tf.text.vocab import SENTENCEPIECE_BPE, UNIGRAM
 
 SPACE_SYMBOL = "\u2581"
+METASPACE = {
+    "type": "Metaspace",
+    "replacement": SPACE_SYMBOL,
+    "prepend_scheme": "always",
+    "split": True,
+}
 # Steps of normalizers and pre-tokenizers that Python and the graph both have.
 NORMALIZERS = frozenset(
     {"Precompiled", "Replace", "Strip", "NFKD", "StripAccents", "Lowercase", "Prepend"}
@@ -356,11 +362,6 @@ def _model_json(vocab: SentencePieceVocab) -> dict[str, Any]:
 def _decoder_json(vocab: SentencePieceVocab) -> dict[str, Any]:
     """Returns how tokens become text again."""
     if vocab.is_unigram:
-        return {
-            "type": "Metaspace",
-            "replacement": SPACE_SYMBOL,
-            "prepend_scheme": "always",
-            "split": True,
-        }
+        return METASPACE
     space = {"type": "Replace", "pattern": {"String": SPACE_SYMBOL}, "content": " "}
     return {"type": "Sequence", "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}]}

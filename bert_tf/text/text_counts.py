@@ -28,46 +28,27 @@ _said: weakref.WeakKeyDictionary[object, dict[str, int]] = weakref.WeakKeyDictio
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
-    """How a user makes the model read more of each text.
+    """How a user makes the model read more of each text."""
 
-    Attributes:
-      set_length: the setting for another length, with {} for the number.
-      num_positions: the longest sequence that the model can read; 0: unknown.
-      kept: the part of a text that is kept.
-      read_all: the setting with which the model reads whole texts; "": no such setting.
-      limit: name of the limit.
-    """
-
-    set_length: str = "max_seq_length={}"
-    num_positions: int = 0
-    kept: str = "head"
-    read_all: str = ""
-    limit: str = "max_seq_length"
+    set_length: str = "max_seq_length={}"  # the setting for another length, with {} for the number
+    num_positions: int = 0  # the longest sequence that the model can read; 0: unknown
+    kept: str = "head"  # the part of a text that is kept
+    read_all: str = ""  # the setting with which the model reads whole texts; "": no such setting
+    limit: str = "max_seq_length"  # name of the limit
 
 
 class TextCounts:
-    """Counts of the texts of a call or a file.
-
-    Attributes:
-      num_texts: texts, or pairs of texts.
-      num_cut: those that lost tokens.
-      num_empty: those without a token.
-      num_unknown: those whose tokens are all [UNK].
-      num_known, num_compared: examples that the training data contain as well, and all examples
-        that were compared with them.
-      longest: tokens of the longest text before it was cut.
-      limit: the limit on tokens of the texts that were cut.
-    """
+    """Counts of the texts of a call or a file."""
 
     def __init__(self) -> None:
-        self.num_texts = 0
-        self.num_cut = 0
-        self.num_empty = 0
-        self.num_unknown = 0
-        self.num_known = 0
-        self.num_compared = 0
-        self.longest = 0
-        self.limit = 0
+        self.num_texts = 0  # texts, or pairs of texts
+        self.num_cut = 0  # those that lost tokens
+        self.num_empty = 0  # those without a token
+        self.num_unknown = 0  # those whose tokens are all [UNK]
+        self.num_known = 0  # examples that the training data contain as well
+        self.num_compared = 0  # all examples that were compared with them
+        self.longest = 0  # tokens of the longest text before it was cut
+        self.limit = 0  # the limit on tokens of the texts that were cut
 
     def add(self, ids: Sequence[int], unk_id: int, size: int, limit: int) -> None:
         """Counts a text.

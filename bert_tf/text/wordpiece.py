@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
 from bert_tf.text.added_tokens import AddedTokenSplitter, Part
+from bert_tf.text.fast_tokenizers import BoundedCache
 from bert_tf.text.unicode_tables import (
     CLEAN,
     CLEAN_ONLY,
@@ -26,9 +27,6 @@ from bert_tf.text.unicode_tables import (
 from bert_tf.text.vocab import CONTINUATION_PREFIX, Vocab
 from bert_tf.text.wordpiece_options import DEFAULT_OPTIONS, WordPieceOptions
 
-# At about 250 bytes an entry this is at most 150 MB a process.
-MAX_CACHED_CHUNKS = 1 << 19
-MAX_CACHED_CHARACTERS = 64
 # White space to `str.split`, but deleted by the original, so that its neighbours are joined.
 _DELETED_SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _DELETE_SEPARATORS = dict.fromkeys(map(ord, _DELETED_SEPARATORS))
@@ -87,22 +85,6 @@ def split_chunks(text: str) -> list[str]:
     return text.split()
 
 
-class _ChunkIds(dict):
-    """Cache of the ids of words and chunks; it is emptied when full, so that memory is bounded."""
-
-    def __init__(self, tokenizer: "WordPiece"):
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, chunk: str) -> tuple[int, ...]:
-        ids = tuple(self._tokenizer.encode_words_of(chunk))
-        if len(chunk) <= MAX_CACHED_CHARACTERS:
-            if len(self) >= MAX_CACHED_CHUNKS:
-                self.clear()
-            self[chunk] = ids
-        return ids
-
-
 class WordPiece:
     """Greedy longest-match-first WordPiece after `split_words`.
 
@@ -127,7 +109,7 @@ class WordPiece:
             if len(word) <= vocab.options.max_word_characters
         }
         self._max_length = max(map(len, vocab.tokens))
-        self._chunk_ids = _ChunkIds(self)
+        self._chunk_ids = BoundedCache(lambda chunk: tuple(self.encode_words_of(chunk)))
         self._raw_tokens: AddedTokenSplitter | None = None
         self._normalized_tokens: AddedTokenSplitter | None = None
         added = vocab.options.tokens_to_find(vocab.special_tokens)

@@ -11,33 +11,27 @@ MAX_WORD_CHARACTERS = 200
 
 @dataclasses.dataclass(frozen=True)
 class WordPieceOptions:
-    """How WordPiece splits and packs texts; the defaults are google-research/bert's rules.
+    """How WordPiece splits and packs texts; the defaults are google-research/bert's rules."""
 
-    Args:
-      strip_accents: whether accents are removed; None: exactly where text is lower-cased.
-      splits_ideographs: whether each Chinese, Japanese or Korean ideograph is a word by itself.
-      max_word_characters: a word with more characters is one [UNK].
-      added_tokens: tokens that are found anywhere in a text, also inside words.
-      only_added: the contents of those that are found in no other way: no word is split into them.
-      reads_special_tokens: whether [CLS], [SEP], [MASK], [PAD] and [UNK] written in a text are the
-        special tokens, as in Hugging Face's tokenizers, instead of ordinary text.
-      special_tokens: the padding, unknown, class, separator and mask tokens in this order; empty
-        for [PAD], [UNK], [CLS], [SEP], [MASK].
-      num_separators: the number of separators between two texts.
-      second_type: the type id of the second text.
-      keeps_blank_seconds: whether pairs are packed as by Hugging Face's tokenizers, see
-        `packing.packs_as_google`. It changes no tokens, so options that differ in it are equal.
-    """
-
+    # Whether accents are removed; None: exactly where text is lower-cased.
     strip_accents: bool | None = None
+    # Whether each Chinese, Japanese or Korean ideograph is a word by itself.
     splits_ideographs: bool = True
-    max_word_characters: int = MAX_WORD_CHARACTERS
+    max_word_characters: int = MAX_WORD_CHARACTERS  # a word with more characters is one [UNK]
+    # Tokens that are found anywhere in a text, also inside words.
     added_tokens: tuple[AddedToken, ...] = ()
+    # The contents of those that are found in no other way: no word is split into them.
     only_added: tuple[str, ...] = ()
+    # Whether [CLS], [SEP], [MASK], [PAD] and [UNK] written in a text are the special tokens, as in
+    # Hugging Face's tokenizers, instead of ordinary text.
     reads_special_tokens: bool = False
+    # The padding, unknown, class, separator and mask tokens in this order; empty for [PAD], [UNK],
+    # [CLS], [SEP], [MASK].
     special_tokens: tuple[str, ...] = ()
-    num_separators: int = 1
-    second_type: int = 1
+    num_separators: int = 1  # the number of separators between two texts
+    second_type: int = 1  # the type id of the second text
+    # Whether pairs are packed as by Hugging Face's tokenizers, see `packing.packs_as_google`. It
+    # changes no tokens, so options that differ in it are equal.
     keeps_blank_seconds: bool = dataclasses.field(default=False, compare=False)
 
     @property

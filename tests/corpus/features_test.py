@@ -19,7 +19,7 @@ V1_TO_V2 = {
 def test_names_are_those_of_the_published_formats():
     assert {f.file_name: f.name for f in features.MASKED_FEATURES} == V1_TO_V2
     unmasked = [name for name in V1_TO_V2 if not name.startswith("masked_lm")]
-    assert [f.file_name for f in features.UNMASKED_FEATURES] == unmasked
+    assert [f.file_name for f in features.STORED[False]] == unmasked
 
 
 def test_only_the_weights_are_floats():

@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from bert_tf.text import wordpiece
+from bert_tf.text import fast_tokenizers
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from bert_tf.text.wordpiece import WordPiece, split_words
 from tests.shared_data import golden_file
@@ -242,7 +242,7 @@ def test_offsets_point_into_the_original_text() -> None:
 
 
 def test_cache_is_bounded_and_not_pickled(monkeypatch) -> None:
-    monkeypatch.setattr(wordpiece, "MAX_CACHED_CHUNKS", 10)
+    monkeypatch.setattr(fast_tokenizers, "MAX_CACHED_WORDS", 10)
     tokenizer = WordPiece(
         Vocab((*SPECIAL_TOKENS, *"0123456789", *(f"##{i}" for i in range(10)))), True
     )

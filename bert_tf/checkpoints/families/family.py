@@ -59,45 +59,38 @@ USUAL: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """One family: its configuration and its names of weights, in both directions.
+    """One family: its configuration and its names of weights, in both directions."""
 
-    Args:
-      title: its name in messages.
-      model_type: its name in a config.json.
-      prefix: prefix of the encoder's weight names; a bare encoder lacks it.
-      classes: the classes of transformers by purpose: encoder, masked_lm, pretrained (masked_lm and
-        next_sentence), next_sentence, classifier, multiple_choice, tagger, squad.
-      read_config: makes our configuration from a config.json; raises ValueError if we do not
-        compute such a model. The path is for messages.
-      write_config: returns the corresponding fields of a config.json.
-      rows: returns the table of weights for a number of unique layers and a purpose.
-      copies: copies of tied weights, which some files contain.
-      held: the values of fields that it can hold, where they differ from `USUAL`: a value, a tuple
-        of several, ANY, or a function that returns them for a configuration.
-      other_differences: returns further reasons why it cannot hold a configuration.
-      constants: functions that compute, by name, tensors that follow from the configuration.
-      pretrains_pooler: whether pre-training makes the pooler; otherwise each task starts a new one.
-      idle: starts of names, by purpose, of weights that the class of that purpose does not compute
-        with; some files hold them.
-      variant: returns the family of a file by its config.json and its names of weights, where a
-        model_type has several; None where it has one.
-    """
-
-    title: str
-    model_type: str
-    prefix: str
+    title: str  # its name in messages
+    model_type: str  # its name in a config.json
+    prefix: str  # prefix of the encoder's weight names; a bare encoder lacks it
+    # The classes of transformers by purpose: encoder, masked_lm, pretrained (masked_lm and
+    # next_sentence), next_sentence, classifier, multiple_choice, tagger, squad.
     classes: Mapping[str, str]
+    # Makes our configuration from a config.json; raises ValueError if we do not compute such a
+    # model. The path is for messages.
     read_config: Callable[[dict[str, Any], pathlib.Path], ModelConfig]
+    # Returns the corresponding fields of a config.json.
     write_config: Callable[[ModelConfig], dict[str, Any]]
+    # Returns the table of weights for a number of unique layers and a purpose.
     rows: Callable[[int, str], list[Row]]
-    copies: Mapping[str, str]
+    copies: Mapping[str, str]  # copies of tied weights, which some files contain
+    # The values of fields that it can hold, where they differ from `USUAL`: a value, a tuple of
+    # several, ANY, or a function that returns them for a configuration.
     held: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Returns further reasons why it cannot hold a configuration.
     other_differences: Callable[[ModelConfig], list[str]] | None = None
+    # Functions that compute, by name, tensors that follow from the configuration.
     constants: Mapping[str, Callable[[ModelConfig], np.ndarray]] = dataclasses.field(
         default_factory=dict
     )
+    # Whether pre-training makes the pooler; otherwise each task starts a new one.
     pretrains_pooler: bool = False
+    # Starts of names, by purpose, of weights that the class of that purpose does not compute with;
+    # some files hold them.
     idle: Mapping[str, str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    # Returns the family of a file by its config.json and its names of weights, where a model_type
+    # has several; None where it has one.
     variant: "Callable[[dict[str, Any], Iterable[str]], Family] | None" = None
 
     def differences(self, config: ModelConfig, heads: tuple[str, ...]) -> list[str]:

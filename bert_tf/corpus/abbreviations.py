@@ -22,24 +22,25 @@ class Abbreviations:
 
 ENGLISH = Abbreviations(
     never_last=frozenset(
-        "mr mrs ms mx messrs mme mlle dr drs prof rev revd fr st ste hon gen lt col capt cpt cmdr adm "
-        "maj sgt cpl pvt gov sen rep pres supt insp det mt ft vs viz cf eg ie e.g i.e v et ca approx "
-        "esp incl resp univ dept gens profs sens reps lieut brig mgr msgr rt wm chas geo thos".split()
+        "mr mrs ms mx messrs mme mlle dr drs prof rev revd fr st ste hon gen lt col capt cpt cmdr "
+        "adm maj sgt cpl pvt gov sen rep pres supt insp det mt ft vs viz cf eg ie e.g i.e v et ca "
+        "approx esp incl resp univ dept gens profs sens reps lieut brig mgr msgr rt wm chas geo "
+        "thos".split()
     ),
     before_number=frozenset(
-        "no nos fig figs vol vols p pp ch chap sec sect art arts eq eqs op ver para pt nr c b d r est "
-        "jan feb mar apr jun jul aug sep sept oct nov dec".split()
+        "no nos fig figs vol vols p pp ch chap sec sect art arts eq eqs op ver para pt nr c b d r "
+        "est jan feb mar apr jun jul aug sep sept oct nov dec".split()
     ),
     sometimes_last=frozenset(
-        "etc al esq ph.d m.d b.a m.a b.sc m.sc b.c a.d Inc Ltd Co Corp Bros Jr Sr Esq Ave Blvd Rd Hwy "
-        "Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Ph.D M.Sc B.Sc Ariz Calif Colo Conn Fla Ill "
-        "Kan Mass Mich Minn Miss Neb Nev Okla Penn Tenn Tex Va Wash Wis".split()
+        "etc al esq ph.d m.d b.a m.a b.sc m.sc b.c a.d Inc Ltd Co Corp Bros Jr Sr Esq Ave Blvd Rd "
+        "Hwy Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Ph.D M.Sc B.Sc Ariz Calif Colo Conn "
+        "Fla Ill Kan Mass Mich Minn Miss Neb Nev Okla Penn Tenn Tex Va Wash Wis".split()
     ),
     opening_words=frozenset(
-        "A After All Although An And Another As At Because Before Both But By Despite During Each For "
-        "From He Her Here His How However I If In It Its Later Many Most My No Not On One Other Our "
-        "Several She Since So Some Such That The Their Then There These They This Those Though Thus To "
-        "Two Under Until We What When Where While Who With Yet You Your".split()
+        "A After All Although An And Another As At Because Before Both But By Despite During Each "
+        "For From He Her Here His How However I If In It Its Later Many Most My No Not On One "
+        "Other Our Several She Since So Some Such That The Their Then There These They This Those "
+        "Though Thus To Two Under Until We What When Where While Who With Yet You Your".split()
     ),
 )
 GERMAN = Abbreviations(

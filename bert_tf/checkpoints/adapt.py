@@ -180,21 +180,16 @@ def tokens_of(token: str, tokenizer: WordPiece) -> list[int]:
 
 def _mean_rows(weights: Weights, sources: list[list[int]]) -> Weights:
     """Returns the word tables with the mean of each list's rows; of all rows for an empty list."""
-    counts = list(map(len, sources))
-    ids = np.concatenate([np.array(source, np.int64) for source in sources])
-    # reduceat adds the rows from each start to the next; an empty list has no rows and no start.
-    starts = np.cumsum([0, *counts[:-1]])
-    is_empty = np.array(counts) == 0
     tables = {}
     for name in WORD_TABLES:
         if name in weights:
             table = weights[name]
-            # float64: the mean of one row is that row, to the bit.
-            sums = np.add.reduceat(table[ids].astype(np.float64), starts[~is_empty])
-            counted = np.array(counts)[~is_empty].reshape(-1, *[1] * (table.ndim - 1))
             rows = np.empty((len(sources), *table.shape[1:]), np.float32)
-            rows[~is_empty] = sums / counted
-            rows[is_empty] = table.mean(axis=0)
+            rows[:] = table.mean(axis=0)
+            for index, source in enumerate(sources):
+                if source:
+                    # float64: the mean of one row is that row, to the bit.
+                    rows[index] = table[source].mean(axis=0, dtype=np.float64)
             tables[name] = rows
     return tables
 

@@ -43,12 +43,8 @@ def stated_activation(folder: pathlib.Path) -> str:
         if path.name != CONFIG:
             inner = json_field(values, "sentence_transformers", dict, path, nullable=True) or {}
         # Before 4.0 the key was in config.json itself.
-        key = "activation_fn" if "activation_fn" in inner else LEGACY_KEY
-        name = json_field(inner if key in inner else values, key, str, path, nullable=True)
-        if name is not None and name not in ACTIVATIONS:
-            raise ValueError(
-                f"{path}: {key} is {name!r}; expected one of {', '.join(ACTIVATIONS)}."
-            )
+        key, values = ("activation_fn", inner) if "activation_fn" in inner else (LEGACY_KEY, values)
+        name = json_field(values, key, str, path, nullable=True, choices=ACTIVATIONS)
         if name is not None:
             return ACTIVATIONS[name]
     return recorded(str(folder), "activation")

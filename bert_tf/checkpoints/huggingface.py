@@ -277,12 +277,7 @@ def _input_settings(
 
 def _family(values: dict[str, Any], path: pathlib.Path) -> Family:
     """Returns the family of a config.json; the oldest BERTs do not name it."""
-    name = values.get("model_type", "bert")
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise ValueError(
-            f"{path}: model_type is {name!r}, expected one of {list(FAMILIES)}, the families that "
-            f"bert_tf supports."
-        )
+    name = json_field(values, "model_type", str, path, choices=FAMILIES, default="bert")
     expect(values, path, is_decoder=False, add_cross_attention=False)
     # Null would untie the table of the masked LM's head, which has no other weights.
     if values.get("tie_word_embeddings", True) is None:
@@ -401,8 +396,6 @@ def _problem_type(values: dict[str, Any], weights: Weights, path: pathlib.Path) 
     """Returns the problem type of a classifier; "" where config.json does not state it."""
     if "classifier" not in heads_of(weights):
         return ""
-    stated = json_field(values, "problem_type", str, path, nullable=True)
     types = {hf_name: name for name, hf_name in HF_PROBLEM_TYPES.items()}
-    if stated is not None and stated not in types:
-        raise ValueError(f"{path}: problem_type is {stated!r}, expected one of {list(types)}.")
+    stated = json_field(values, "problem_type", str, path, nullable=True, choices=types)
     return types.get(stated, "")

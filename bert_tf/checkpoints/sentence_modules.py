@@ -37,8 +37,9 @@ SWITCHES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+DEFAULT_ACTIVATION = "torch.nn.modules.activation.Tanh"
 ACTIVATIONS = {
-    "torch.nn.modules.activation.Tanh": "tanh",
+    DEFAULT_ACTIVATION: "tanh",
     "torch.nn.modules.linear.Identity": "linear",
     "torch.nn.modules.activation.ReLU": "relu",
     "torch.nn.modules.activation.GELU": "gelu_exact",
@@ -271,11 +272,9 @@ def _read_dense(module: Module, vector: str, output: str) -> tuple[DenseStep, We
     """Returns a Dense and its weights; its input and its result must have these names."""
     path = module.file
     values = read_json(path)
-    act = values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if not isinstance(act, str) or act not in ACTIVATIONS:
-        raise ValueError(
-            f"{path}: activation_function is {act!r}, expected one of {[*ACTIVATIONS]}."
-        )
+    act = json_field(
+        values, "activation_function", str, path, choices=ACTIVATIONS, default=DEFAULT_ACTIVATION
+    )
     expect(values, path, module_input_name=vector)
     if output != vector:
         expect(values, path, use_residual=False)
@@ -373,13 +372,14 @@ def read_layer_settings(
     normalize = bool(dense) and isinstance(dense[-1], NormStep) and dense[-1].norm == "l2"
     prompts, default_prompt = read_prompts(values, config_path)
     similarity = json_field(
-        values, "similarity_fn_name", str, config_path, nullable=True, default=similarities[0]
+        values,
+        "similarity_fn_name",
+        str,
+        config_path,
+        nullable=True,
+        choices=similarities,
+        default=similarities[0],
     )
-    if similarity not in similarities:
-        raise ValueError(
-            f"{config_path}: similarity_fn_name is {similarity!r}, expected one of "
-            f"{list(similarities)}."
-        )
     fields = {
         "dense": tuple(dense[:-1] if normalize else dense),
         "normalize": normalize,

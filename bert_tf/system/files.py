@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import IO, Any
 
 from absl import logging
@@ -223,15 +223,18 @@ def json_field(
     *,
     nullable: bool = False,
     least: int | None = None,
+    choices: Collection[str] | None = None,
     default: Any = None,
 ) -> Any:
     """Returns a field of a JSON object; `default` if it is missing, or null and `nullable`.
 
     The programs that write these files often distinguish null from a missing field, so null is an
-    error by default. A boolean is not an int. `least` is the smallest number that is allowed.
+    error by default. A boolean is not an int. `least` is the smallest number that is allowed,
+    `choices` are all values that are.
 
     Raises:
-      ValueError: naming the file `path`, if the field has another type than `kind`, or is smaller.
+      ValueError: naming the file `path`, if the field has another type than `kind`, or a value that
+        is not allowed.
     """
     value: Any = values.get(key)
     if value is None and (nullable or key not in values):
@@ -242,6 +245,8 @@ def json_field(
         raise ValueError(f"{path}: {key} is {shown}, expected {kind.__name__}.")
     if least is not None and value < least:
         raise ValueError(f"{path}: {key} is {value}, expected at least {least}.")
+    if choices is not None and value not in choices:
+        raise ValueError(f"{path}: {key} is {value!r:.200}, expected one of {list(choices)}.")
     return value
 
 

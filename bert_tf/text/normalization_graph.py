@@ -228,22 +228,16 @@ def _strip(
     blank = is_blank(characters.code_points) & is_text
     positions = tf.range(tf.size(blank))
     num_parts = tf.reduce_max(tf.concat([characters.parts, [-1]], 0)) + 1
-    kept = ~blank
+    is_outer = tf.zeros_like(blank)
     if left:
-        firsts = tf.math.unsorted_segment_min(
-            tf.where(blank, tf.int32.max, positions), characters.parts, num_parts
-        )
-        is_left = positions < tf.gather(firsts, characters.parts)
-    else:
-        is_left = tf.zeros_like(kept)
+        inner = tf.where(blank, tf.int32.max, positions)
+        firsts = tf.math.unsorted_segment_min(inner, characters.parts, num_parts)
+        is_outer |= positions < tf.gather(firsts, characters.parts)
     if right:
-        lasts = tf.math.unsorted_segment_max(
-            tf.where(blank, -1, positions), characters.parts, num_parts
-        )
-        is_right = positions > tf.gather(lasts, characters.parts)
-    else:
-        is_right = tf.zeros_like(kept)
-    return characters.gather(tf.where(~(is_left | is_right))[:, 0])
+        inner = tf.where(blank, -1, positions)
+        lasts = tf.math.unsorted_segment_max(inner, characters.parts, num_parts)
+        is_outer |= positions > tf.gather(lasts, characters.parts)
+    return characters.gather(tf.where(~is_outer)[:, 0])
 
 
 def _replace_step(step: dict[str, Any]) -> Step:

@@ -266,8 +266,7 @@ class WordPiece:
             chars, sources = self._normal_with_sources(segment)
             sources = [raw.start + source for source in sources]
             if self._normalized_tokens is None:
-                for word, word_sources in self._words_with_sources(chars, sources):
-                    yield word, word_sources, None
+                yield from self._words_with_sources(chars, sources)
                 continue
             yield from self._normalized_parts(self._normalized_tokens, chars, sources)
 
@@ -295,9 +294,7 @@ class WordPiece:
                     kept_chars.append(char)
                     kept_sources.append(char_source)
             if part.token_id is None:
-                words = self._words_with_sources("".join(kept_chars), kept_sources)
-                for word, word_sources in words:
-                    yield word, word_sources, None
+                yield from self._words_with_sources("".join(kept_chars), kept_sources)
             else:
                 yield part_chars, kept_sources, part.token_id
 
@@ -327,19 +324,19 @@ class WordPiece:
 
     def _words_with_sources(
         self, chars: str, sources: list[int]
-    ) -> Iterator[tuple[str, list[int]]]:
-        """Yields each word of a normalized text with the sources of its characters."""
+    ) -> Iterator[tuple[str, list[int], None]]:
+        """Yields each word of a normalized text; see `_parts_with_sources`."""
         start = 0
         for i, char in enumerate(chars):
             is_isolated = self._is_isolated(char)
             if is_whitespace(char) or is_isolated:
                 if start < i:
-                    yield chars[start:i], sources[start:i]
+                    yield chars[start:i], sources[start:i], None
                 if is_isolated:
-                    yield char, sources[i : i + 1]
+                    yield char, sources[i : i + 1], None
                 start = i + 1
         if start < len(chars):
-            yield chars[start:], sources[start:]
+            yield chars[start:], sources[start:], None
 
     def _is_isolated(self, char: str) -> bool:
         return is_punctuation(char) or (self._options.splits_ideographs and is_cjk(char))

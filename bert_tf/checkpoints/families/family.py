@@ -159,11 +159,8 @@ def with_file_keys(message: str, names: Mapping[str, str]) -> str:
 def read_activation(
     values: dict[str, Any], path: pathlib.Path, key: str, default: str = "gelu"
 ) -> str:
-    """Returns the activation that a config.json names; raises ValueError for an unknown one."""
-    name = values.get(key, default)
-    if not isinstance(name, str) or name not in ACTIVATIONS:
-        raise ValueError(f"{path}: {key} is {name!r}, expected one of {list(ACTIVATIONS)}.")
-    return ACTIVATIONS[name]
+    """Returns the activation that a config.json names; ValueError for an unknown one."""
+    return ACTIVATIONS[json_field(values, key, str, path, choices=ACTIVATIONS, default=default)]
 
 
 def with_aliases(

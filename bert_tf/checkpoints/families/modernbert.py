@@ -45,11 +45,7 @@ NUM_LAYERS = 22
 def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
     # classifier_activation is that of every head, also of the masked LM's.
     head_act = family.read_activation(values, path, "classifier_activation")
-    if values.get("classifier_pooling", "cls") not in ("cls", "mean"):
-        raise ValueError(
-            f"{path}: classifier_pooling is {values['classifier_pooling']!r}, expected 'cls' or "
-            "'mean'."
-        )
+    json_field(values, "classifier_pooling", str, path, choices=("cls", "mean"))
     config = family.read_fields(
         {**values, **_read_thetas(values, path), **_read_windows(values, path)},
         path,

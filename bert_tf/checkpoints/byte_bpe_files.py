@@ -14,14 +14,6 @@ from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 BYTE_BPE_CLASSES = re.compile(r"(Roberta|GPT2|PreTrained)Tokenizer(Fast)?|TokenizersBackend")
 
 
-def _has_byte_bpe(folder: pathlib.Path) -> bool:
-    if any((folder / name).exists() for name in (VOCAB_FILE, MERGES_FILE)):
-        return True
-    path = folder / TOKENIZER_FILE
-    model = json_field(read_optional_json(path), "model", dict, path)
-    return (model or {}).get("type") == "BPE"
-
-
 def read_byte_bpe(folder: pathlib.Path, num_rows: int | None) -> FoundTokenizer | None:
     """Reads a byte BPE tokenizer, or returns None if the folder has none.
 
@@ -30,10 +22,12 @@ def read_byte_bpe(folder: pathlib.Path, num_rows: int | None) -> FoundTokenizer 
     Raises:
       ValueError: naming the file that is missing or contradicts another.
     """
-    if not _has_byte_bpe(folder):
-        return None
+    path = folder / TOKENIZER_FILE
+    model = json_field(read_optional_json(path), "model", dict, path) or {}
     pair = [folder / VOCAB_FILE, folder / MERGES_FILE]
     missing = [path for path in pair if not path.exists()]
+    if len(missing) == 2 and model.get("type") != "BPE":
+        return None
     if len(missing) == 1:
         other = next(path for path in pair if path.exists())
         raise ValueError(

@@ -17,12 +17,6 @@ from bert_tf.text.tokenizer_json import TOKENIZER_FILE
 _OTHER_CLASSES = re.compile("(Distil|Mobile)?Bert|Electra|MPNet|Roberta|GPT2")
 
 
-def _has_sentencepiece(folder: pathlib.Path) -> bool:
-    if is_sentencepiece(read_optional_json(folder / TOKENIZER_FILE)):
-        return True
-    return any((folder / name).exists() for name in MODEL_FILES)
-
-
 def read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> FoundTokenizer | None:
     """Reads a SentencePiece tokenizer, or returns None if the folder has none.
 
@@ -31,7 +25,9 @@ def read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> FoundToken
     Raises:
       ValueError: naming the file that is corrupt or contradicts another.
     """
-    if not _has_sentencepiece(folder):
+    file = folder / TOKENIZER_FILE
+    models = [model for model in MODEL_FILES if (folder / model).exists()]
+    if not models and not is_sentencepiece(read_optional_json(file)):
         return None
     settings = read_optional_json(folder / "tokenizer_config.json")
     name = tokenizer_class(folder)
@@ -42,7 +38,6 @@ def read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> FoundToken
             "PreTrainedTokenizerFast."
         )
     vocabs: dict[str, SentencePieceVocab] = {}
-    file = folder / TOKENIZER_FILE
     if file.exists():
         if not is_sentencepiece(read_json(file)):
             raise ValueError(
@@ -50,7 +45,6 @@ def read_sentencepiece(folder: pathlib.Path, num_rows: int | None) -> FoundToken
                 "there is a .model; remove one of them."
             )
         vocabs[TOKENIZER_FILE] = SentencePieceVocab.read(file)
-    models = [model for model in MODEL_FILES if (folder / model).exists()]
     if models and (not vocabs or has_layout(name)):
         vocabs[models[0]] = read_model(folder / models[0], name, settings)
     if len(vocabs) == 2:

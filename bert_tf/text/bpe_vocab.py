@@ -124,13 +124,11 @@ class BpeVocab(TokenizerJsonVocab):
         added = {token.content for token in self.added_tokens}
         texts = []
         for token in self.tokens:
-            texts.append(token if token in added else _decode(token))
+            if token not in added:
+                spelling = bytes(map(BYTE_OF_CHARACTER.__getitem__, token))
+                token = spelling.decode("utf8", errors="replace")
+            texts.append(token)
         return tuple(texts)
-
-
-def _decode(token: str) -> str:
-    """Returns the text of a token of bytes."""
-    return bytes(map(BYTE_OF_CHARACTER.__getitem__, token)).decode("utf8", errors="replace")
 
 
 def _check(vocab: BpeVocab) -> None:

@@ -93,7 +93,8 @@ def read_rules(charsmap: bytes) -> dict[str, str]:
         keys = [keys[p] + bytes([label]) for p, label in zip(parents, labels, strict=True)]
         for index in np.nonzero(_has_rule(positions, units))[0]:
             start = int(units[bases[index]] & 0x7FFFFFFF)
-            rules[_decode(keys[index])] = _replacement(replacements, start)
+            end = replacements.index(b"\0", start)
+            rules[_decode(keys[index])] = _decode(replacements[start:end])
     return rules
 
 
@@ -182,10 +183,6 @@ def _child_bases(positions: np.ndarray, units: np.ndarray) -> np.ndarray:
     # darts.h, offset: 22 bits, shifted by 8 more if bit 9 is set.
     found = units[positions]
     return positions ^ ((found >> 10) << ((found & 0x200) >> 6))
-
-
-def _replacement(replacements: bytes, start: int) -> str:
-    return _decode(replacements[start : replacements.index(b"\0", start)])
 
 
 def _decode(value: bytes) -> str:

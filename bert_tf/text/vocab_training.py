@@ -230,10 +230,6 @@ def _alphabet_tokens(word_counts: collections.Counter[str]) -> list[str]:
     return kept + [CONTINUATION_PREFIX + char for char in kept if not is_isolated(char)]
 
 
-def _join(left: str, right: str) -> str:
-    return left + right.removeprefix(CONTINUATION_PREFIX)
-
-
 def _merge_pairs(words: dict[str, int], alphabet: list[str], num_merges: int) -> list[str]:
     """Learns tokens by merging the most frequent pair of neighbours; ties go to older tokens.
 
@@ -266,7 +262,7 @@ def _merge_pairs(words: dict[str, int], alphabet: list[str], num_merges: int) ->
             if count > 0:
                 heapq.heappush(heap, (-count, pair))
             continue
-        token = _join(tokens[pair[0]], tokens[pair[1]])
+        token = tokens[pair[0]] + tokens[pair[1]].removeprefix(CONTINUATION_PREFIX)
         if token not in ids:  # Different pairs may merge to the same token.
             ids[token] = len(tokens)
             tokens.append(token)

@@ -42,11 +42,15 @@ def trim_vocabulary(checkpoint: Checkpoint, read_texts: ReadTexts) -> Checkpoint
     logged. `read_texts` is called twice.
 
     Raises:
-      ValueError: if there is no text or no vocabulary, or a text would have other tokens.
+      ValueError: if there is no text or no known vocabulary, or a text would have other tokens.
     """
     vocab = checkpoint.vocab
+    source = checkpoint.source
     if vocab is None:
-        raise ValueError(f"{checkpoint.source} has no vocabulary to trim; give --vocab_file.")
+        raise ValueError(f"{source} has no vocabulary to trim; give --vocab_file.")
+    if type(vocab) not in TRIMMED:
+        kinds = ", ".join(kind.__name__ for kind in TRIMMED)
+        raise ValueError(f"{source}: its vocabulary is a {type(vocab).__name__}, not {kinds}.")
     lower = checkpoint.config.do_lower_case
     tokenizer = make_tokenizer(vocab, lower)
     trimmed = TRIMMED[type(vocab)](tokenizer, read_texts())

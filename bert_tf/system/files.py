@@ -240,13 +240,12 @@ def json_field(
     if value is None and (nullable or key not in values):
         return default
     is_kind = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-    if not is_kind:
+    if not is_kind or (choices is not None and value not in choices):
         shown = "null" if value is None else f"{value!r:.200}"
-        raise ValueError(f"{path}: {key} is {shown}, expected {kind.__name__}.")
+        expected = kind.__name__ if choices is None else f"one of {list(choices)}"
+        raise ValueError(f"{path}: {key} is {shown}, expected {expected}.")
     if least is not None and value < least:
         raise ValueError(f"{path}: {key} is {value}, expected at least {least}.")
-    if choices is not None and value not in choices:
-        raise ValueError(f"{path}: {key} is {value!r:.200}, expected one of {list(choices)}.")
     return value
 
 

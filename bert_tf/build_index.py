@@ -139,7 +139,8 @@ def change(folder: str, has_language: bool) -> None:
     from bert_tf.search.index import compact_index, delete_from_index, record_language
 
     if DELETE.value:
-        ids = list(filter(None, read_lines(DELETE.value, is_bounded=True)))
+        lines = read_lines(DELETE.value, is_bounded=True)
+        ids = [line for line in (line.removesuffix("\r") for line in lines) if line]
         manifest = delete_from_index(folder, ids)
         count = len(set(ids))
         logging.info("%s: deleted %d documents, %d remain.", folder, count, manifest.count)

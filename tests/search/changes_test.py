@@ -228,10 +228,11 @@ def test_a_reader_that_meets_a_compaction(
     assert len(calls) == 2 and index.manifest.first_segment == 2 and len(index) == 39
 
 
-def test_the_program_deletes(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("ids", ["d3\n\nd9\n", "\ufeffd3\r\n\r\nd9\r\n"], ids=ascii)
+def test_the_program_deletes(tmp_path: pathlib.Path, ids: str) -> None:
     folder = tmp_path / "a"
     build_index(folder, batches(range(10)), model="m")
-    (tmp_path / "ids").write_text("d3\n\nd9\n")
+    (tmp_path / "ids").write_bytes(ids.encode())
     run("build_index", output_dir=folder, delete=tmp_path / "ids", compact=True)
     assert len(Index(folder)) == sum(Index(folder).manifest.segments) == 8
     given = {"output_dir": folder, "delete": tmp_path / "ids"}

@@ -134,14 +134,7 @@ def make_outputs(kind, texts):
         case "regression":
             return {"value": [2.5]}
         case "tagger":
-            found = [(name, tag, text.find(name)) for name, tag in ENTITIES]
-            entities = [
-                {"type": tag, "start": at, "end": at + len(name), "text": name, "score": 0.875}
-                for name, tag, at in found
-            ]
-            parts = {"words": "text", "tags": "type", "starts": "start", "ends": "end"}
-            outputs = {key: [[e[part] for e in entities]] for key, part in parts.items()}
-            return {**outputs, "scores": [[0.875, 0.875]], "entities": [entities]}
+            return make_entities(text)
         case "question_answering":
             start = text.find("Paris")
             found = ("Paris", start, start + 5, -1.25) if start >= 0 else ("", -1, -1, 1e6)
@@ -152,17 +145,7 @@ def make_outputs(kind, texts):
                 "probability": [0.75],
             }
         case "fill_mask":
-            count = text.count("[MASK]")
-            place = text.find("Paris")
-            word = {"start": place, "end": place + 5, "probability": 0.001, "alternative": "Rome"}
-            filled = {"text": re.sub(r"\[(MASK|GAP:.*?)\]", "sea", text), "share": 0.5}
-            has_hole = filled["text"] != text
-            return {
-                "pieces": [[["river", "##s", " sea"]] * count],
-                "probabilities": [[[0.5, 0.25, 0.125]] * count],
-                "fillings": [filled] if has_hole else [],
-                "words": [] if has_hole or place < 0 else [word],
-            }
+            return make_masks(text)
         case "next_sentence":
             return {"is_next": [0.25]}
         case "reranker":
@@ -178,3 +161,28 @@ def make_outputs(kind, texts):
             ids, similarity = list(range(len(pieces))), np.eye(len(pieces)).tolist()
             outputs = {"input_word_ids": [ids], "input_mask": [ids], "pieces": [pieces]}
             return {**outputs, "sequence_output": [], "similarity": [similarity]}
+
+
+def make_entities(text):
+    found = [(name, tag, text.find(name)) for name, tag in ENTITIES]
+    entities = [
+        {"type": tag, "start": at, "end": at + len(name), "text": name, "score": 0.875}
+        for name, tag, at in found
+    ]
+    parts = {"words": "text", "tags": "type", "starts": "start", "ends": "end"}
+    outputs = {key: [[e[part] for e in entities]] for key, part in parts.items()}
+    return {**outputs, "scores": [[0.875, 0.875]], "entities": [entities]}
+
+
+def make_masks(text):
+    count = text.count("[MASK]")
+    place = text.find("Paris")
+    word = {"start": place, "end": place + 5, "probability": 0.001, "alternative": "Rome"}
+    filled = {"text": re.sub(r"\[(MASK|GAP:.*?)\]", "sea", text), "share": 0.5}
+    has_hole = filled["text"] != text
+    return {
+        "pieces": [[["river", "##s", " sea"]] * count],
+        "probabilities": [[[0.5, 0.25, 0.125]] * count],
+        "fillings": [filled] if has_hole else [],
+        "words": [] if has_hole or place < 0 else [word],
+    }

@@ -123,50 +123,56 @@ class Comparison:
             np.savez_compressed(path, **{**golden, **computed})
 
 
+def make_outputs(folder: pathlib.Path, batch: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
+    """Builds model, heads and losses in the graph; returns their outputs by their names."""
+    modeling = importlib.import_module("modeling")
+    pretraining = importlib.import_module("run_pretraining")
+    config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
+    model = modeling.BertModel(
+        config=config,
+        is_training=False,
+        input_ids=tf.constant(batch["input_ids"]),
+        input_mask=tf.constant(batch["input_mask"]),
+        token_type_ids=tf.constant(batch["segment_ids"]),
+    )
+    masked_lm = pretraining.get_masked_lm_output(
+        config,
+        model.get_sequence_output(),
+        model.get_embedding_table(),
+        tf.constant(batch["masked_lm_positions"]),
+        tf.constant(batch["masked_lm_ids"]),
+        tf.constant(batch["masked_lm_weights"]),
+    )
+    next_sentence = pretraining.get_next_sentence_output(
+        config, model.get_pooled_output(), tf.constant(batch["next_sentence_labels"])
+    )
+    outputs = {
+        "out_embedding_output": model.get_embedding_output(),
+        "out_sequence_output": model.get_sequence_output(),
+        "out_pooled_output": model.get_pooled_output(),
+        "out_loss": masked_lm[0] + next_sentence[0],
+    }
+    for index, layer in enumerate(model.get_all_encoder_layers()):
+        outputs[f"out_encoder_layer_{index}"] = layer
+    for objective, (loss, example_loss, log_probs) in (
+        ("masked_lm", masked_lm),
+        ("next_sentence", next_sentence),
+    ):
+        outputs[f"out_{objective}_loss"] = loss
+        outputs[f"out_{objective}_example_loss"] = example_loss
+        outputs[f"out_{objective}_log_probs"] = log_probs
+    return outputs
+
+
 def compute_forward(folder: pathlib.Path, comparison: Comparison) -> None:
     """Runs model, heads, losses, gradients and the optimizer on the recorded batch."""
-    modeling = importlib.import_module("modeling")
     optimization = importlib.import_module("optimization")
-    pretraining = importlib.import_module("run_pretraining")
     golden = dict(np.load(folder / "golden_forward.npz"))
     recipe = json.loads((folder / "golden_training.json").read_text(encoding="utf8"))
     batch = {name[3:]: golden[name] for name in golden if name.startswith("in_")}
 
     with tf.Graph().as_default(), tf.Session() as session:
-        config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
-        model = modeling.BertModel(
-            config=config,
-            is_training=False,
-            input_ids=tf.constant(batch["input_ids"]),
-            input_mask=tf.constant(batch["input_mask"]),
-            token_type_ids=tf.constant(batch["segment_ids"]),
-        )
-        masked_lm = pretraining.get_masked_lm_output(
-            config,
-            model.get_sequence_output(),
-            model.get_embedding_table(),
-            tf.constant(batch["masked_lm_positions"]),
-            tf.constant(batch["masked_lm_ids"]),
-            tf.constant(batch["masked_lm_weights"]),
-        )
-        next_sentence = pretraining.get_next_sentence_output(
-            config, model.get_pooled_output(), tf.constant(batch["next_sentence_labels"])
-        )
-        outputs = {
-            "out_embedding_output": model.get_embedding_output(),
-            "out_sequence_output": model.get_sequence_output(),
-            "out_pooled_output": model.get_pooled_output(),
-            "out_loss": masked_lm[0] + next_sentence[0],
-        }
-        for index, layer in enumerate(model.get_all_encoder_layers()):
-            outputs[f"out_encoder_layer_{index}"] = layer
-        for objective, (loss, example_loss, log_probs) in (
-            ("masked_lm", masked_lm),
-            ("next_sentence", next_sentence),
-        ):
-            outputs[f"out_{objective}_loss"] = loss
-            outputs[f"out_{objective}_example_loss"] = example_loss
-            outputs[f"out_{objective}_log_probs"] = log_probs
+        outputs = make_outputs(folder, batch)
         variables = tf.trainable_variables()
         names = [variable.op.name for variable in variables]
         gradients = tf.gradients(outputs["out_loss"], variables)

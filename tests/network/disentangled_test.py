@@ -43,6 +43,30 @@ def test_buckets(num_buckets, max_distance):
         assert buckets[index] == bucket_of(distance, num_buckets, max_distance), distance
 
 
+def slow_terms(encoder, attention, query, key, terms, offset) -> np.ndarray:
+    """Returns the terms of the scores, pair by pair."""
+    table, gamma, beta = (np.asarray(weight) for weight in encoder.relative_embeddings.weights)
+    centred = table - table.mean(-1, keepdims=True)
+    scaled = centred / np.sqrt(table.var(-1, keepdims=True) + ModelConfig().layer_norm_eps)
+    positions = scaled * gamma + beta  # [14, D]
+    projected = []
+    for layer in (attention.query, attention.key):
+        kernel, bias = layer.get_weights()
+        projected.append((positions @ kernel + bias).reshape(14, HEADS, HEAD_SIZE))
+    position_queries, position_keys = projected
+    length, num_keys = query.shape[1], key.shape[1]
+    expected = np.zeros((2, HEADS, length, num_keys))
+    for i in range(length):
+        for j in range(num_keys):
+            bucket = bucket_of(i - j - offset, 14, 20)
+            if "c2p" in terms:
+                expected[..., i, j] += np.sum(query[:, i] * position_keys[bucket], -1)
+            if "p2c" in terms:
+                product = np.sum(key[:, j] * position_queries[bucket], -1)
+                expected[..., i, j] += product / np.sqrt((1 + len(terms)) * HEAD_SIZE)
+    return expected
+
+
 TERMS = []
 for in_graph, terms in itertools.product([False, True], ["p2c,c2p", "c2p", "p2c"]):
     for keys in ((9, 0, 9), (9, -9, 27), (12, 0, 12), (8, -8, 24)):
@@ -88,26 +112,7 @@ def test_terms_of_all_pairs(in_graph, terms, length, offset, num_keys):
         shape = tf.TensorSpec([None, None, HEADS, HEAD_SIZE])
         compute = tf.function(compute, input_signature=[shape, shape, tf.TensorSpec([], "int32")])
     received = compute(query, key, row_length).numpy()
-
-    table, gamma, beta = (np.asarray(weight) for weight in encoder.relative_embeddings.weights)
-    centred = table - table.mean(-1, keepdims=True)
-    scaled = centred / np.sqrt(table.var(-1, keepdims=True) + config.layer_norm_eps)
-    positions = scaled * gamma + beta  # [14, D]
-    projected = []
-    for layer in (attention.query, attention.key):
-        kernel, bias = layer.get_weights()
-        projected.append((positions @ kernel + bias).reshape(14, HEADS, HEAD_SIZE))
-    position_queries, position_keys = projected
-    summands = 1 + len(terms.split(","))
-    expected = np.zeros((2, HEADS, length, num_keys))
-    for i in range(length):
-        for j in range(num_keys):
-            bucket = bucket_of(i - j - offset, 14, 20)
-            if "c2p" in terms:
-                expected[..., i, j] += np.sum(query[:, i] * position_keys[bucket], -1)
-            if "p2c" in terms:
-                product = np.sum(key[:, j] * position_queries[bucket], -1)
-                expected[..., i, j] += product / np.sqrt(summands * HEAD_SIZE)
+    expected = slow_terms(encoder, attention, query, key, terms.split(","), offset)
     assert_close(received, expected)
 
 

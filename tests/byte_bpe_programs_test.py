@@ -5,16 +5,12 @@ import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bert_tf
 from bert_tf.config import ModelConfig
-from bert_tf.inference.serving_models import load
-from bert_tf.tasks.base.serving.saving.writing import save
-from tests.conftest import CORPUS
 from tests.fine_tune import read_results, texts, write_table
-from tests.float_bounds import OTHER_FRAMEWORK, assert_close
-from tests.programs import SMALL_BERT, fail, finish, run
+from tests.float_bounds import assert_close
+from tests.programs import SMALL_BERT, fail, finish, pretrain, run
 
 FLAGS = {
     **SMALL_BERT,
@@ -39,20 +35,13 @@ TUNING |= {"train_batch_size": 4, "eval_batch_size": 4, "max_seq_length": 32}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-    path = tmp_path_factory.mktemp("byte_bpe")
-    (path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
-    return path
-
-
-def pretrain(folder: pathlib.Path, output_dir: str, **changes):
-    flags = {**FLAGS, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
-    return run("run_pretraining", **{**flags, **changes})
+    return tmp_path_factory.mktemp("byte_bpe")
 
 
 @pytest.fixture(scope="module")
 def pretrained(folder) -> pathlib.Path:
     """A model with a vocabulary of its own, trained with whole words masked."""
-    finish(pretrain(folder, "run", tokenizer="byte_bpe", do_whole_word_mask="true"))
+    finish(pretrain(folder / "run", **FLAGS, tokenizer="byte_bpe", do_whole_word_mask="true"))
     return folder / "run"
 
 
@@ -68,21 +57,10 @@ def test_text_becomes_a_model(pretrained, folder) -> None:
     pieces = tokenizer("A boat", "It")["input_word_ids"].tolist()
     assert pieces[0] == vocab.cls_id and pieces.count(vocab.sep_id) == 1 + vocab.num_separators
     # The same command resumes it, with and without the flag.
-    printed = finish(pretrain(folder, "run", num_train_steps=2, do_whole_word_mask="true"))
+    printed = finish(pretrain(folder / "run", **FLAGS, do_whole_word_mask="true"))
     assert "step 2" in printed
-    printed = fail(pretrain(folder, "run", tokenizer="wordpiece"))
+    printed = fail(pretrain(folder / "run", **FLAGS, tokenizer="wordpiece"))
     assert re.search("byte_bpe.*--tokenizer=wordpiece", printed)
-
-
-@pytest.mark.slow
-def test_masks_are_filled_in(pretrained) -> None:
-    own = "The <mask> was <mask>."
-    shown = [
-        finish(run("fill_mask", output_dir=pretrained, text=text))
-        for text in (own, own.replace("<mask>", "[MASK]"))
-    ]
-    masks = [printed.splitlines()[-2:] for printed in shown]
-    assert masks[0] == masks[1] and all(line.startswith("    ") for line in masks[0])
 
 
 @pytest.mark.slow
@@ -108,25 +86,8 @@ def test_examples_are_shown(pretrained, folder) -> None:
     assert "Misplaced" not in printed
 
 
-def served_answers(folder: pathlib.Path, output: pathlib.Path, *columns: list[str]) -> dict:
-    """Exports a run; returns the answers of the SavedModel, which are those of Python."""
-    served = load(str(folder))
-    tensors = [tf.constant(column) for column in columns]
-    expected = served.from_texts(*tensors)
-    path, _ = save(served, output, 1, str(folder))
-    assert (path / "assets.extra" / "tokenizer.json").is_file()
-    signature = tf.saved_model.load(str(path)).signatures["serving_default"]
-    found = signature(**dict(zip(served.texts, tensors, strict=True)))
-    for name, values in expected.items():
-        if values.dtype.is_floating:
-            np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5)
-        else:
-            assert (found[name].numpy() == values.numpy()).all(), name
-    return {name: value.numpy() for name, value in found.items()}
-
-
 @pytest.mark.slow
-def test_classification_and_its_export(pretrained, folder) -> None:
+def test_classes_are_learned_with_its_vocabulary(pretrained, folder) -> None:
     write_table(folder / "train.csv", texts(12))
     path = folder / "classes"
     finish(
@@ -145,6 +106,5 @@ def test_classification_and_its_export(pretrained, folder) -> None:
     assert "accuracy" in " ".join(read_results(path))
     lines = (path / "test_results.tsv").read_text().splitlines()
     expected = np.array([line.split("\t") for line in lines], float)
-    column = [row["text"] for row in texts(12)]
-    found = served_answers(path, folder / "serving", column)["probabilities"]
-    assert_close(found, expected, OTHER_FRAMEWORK)
+    answers = bert_tf.load(path).probabilities([row["text"] for row in texts(12)])
+    assert_close([list(row.values()) for row in answers], expected)

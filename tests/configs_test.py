@@ -6,7 +6,6 @@ import math
 import pathlib
 import re
 import runpy
-import warnings
 from collections import ChainMap
 
 import numpy as np
@@ -77,8 +76,7 @@ def parsed():
     configs = {}
     for name, files in files_of_programs().items():
         for file in files:
-            with own_flags(), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
+            with own_flags():
                 module = runpy.run_module(f"bert_tf.{name}", run_name=f"{name} again")
                 parse([name, f"--flagfile={ROOT / file}"])
                 group = GROUPS[name]

@@ -12,8 +12,8 @@ import pytest
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
-from tests.conftest import CORPUS, tiny_tokens
-from tests.programs import FOUR_STEPS, fail, finish, run
+from tests.conftest import tiny_tokens
+from tests.programs import FOUR_STEPS, fail, finish, pretrain, run
 from tests.tiny_model import write_tiny_model
 
 FLAGS = {**FOUR_STEPS, "max_seq_length": 32, "max_predictions_per_seq": 5}
@@ -21,9 +21,8 @@ FLAGS = {**FOUR_STEPS, "max_seq_length": 32, "max_predictions_per_seq": 5}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A corpus, words, and somebody's model."""
+    """Words and somebody's model."""
     path = tmp_path_factory.mktemp("continued")
-    (path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
     (path / "words.txt").write_text("Mathematician\nriver\n\nneighbour\nnewspaper\n")
     tokens = tiny_tokens()
     tokens[5:5] = ["[unused0]", "[unused1]"]
@@ -48,8 +47,8 @@ def folder(tmp_path_factory):
 
 
 def go_on(folder, output_dir, **changed):
-    flags = {**FLAGS, "input_file": folder / "corpus.txt", "output_dir": folder / output_dir}
-    return run("run_pretraining", **{**flags, "init_checkpoint": folder / "theirs", **changed})
+    flags = {**FLAGS, "init_checkpoint": folder / "theirs", **changed}
+    return pretrain(folder / output_dir, **flags)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from bert_tf.network.soft_losses import soft_class_losses, squared_distances
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.training.metrics_log import read_metrics
-from tests.conftest import CORPUS
+from tests import programs
 from tests.fine_tune import (
     FLAGS,
     LABELS,
@@ -29,10 +29,11 @@ from tests.fine_tune import (
     write_table,
 )
 from tests.float_bounds import close_to
-from tests.programs import fail, finish, run
+from tests.programs import FOUR_STEPS, fail, finish
 from tests.tiny_model import tiny_words, write_tiny_model
 
 READ = re.compile(r"teacher \w+ (\d+) texts")
+WORDS = ("the", "cat", "dog", "owl", "eats", "mice", "grass")
 RIVER = ("the", "river", "boat", "house", "of", "a")
 TAUGHT = ("soft_labels_loss", "hidden_states_loss", "relations_loss")
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -177,13 +178,12 @@ def test_a_temperature_without_scores_of_classes_is_refused(tmp_path, program, c
     assert learned in message and "distillation_temperature=5" in message
 
 
-@pytest.mark.slow
-def test_an_embedder_comes_near_to_another_and_resumes_to_the_bit(tmp_path):
-    words = ("the", "cat", "dog", "owl", "eats", "mice", "grass")
-    write_tiny_model(tmp_path / "model", *words, num_hidden_layers=3, **STILL)
-    rows = [{"text": f"the {a} eats {b} {c}"} for a in words for b in words for c in words[1:3]]
+def write_embedders(tmp_path):
+    """Writes texts and their teacher; returns the texts, and the flags of its student's run."""
+    write_tiny_model(tmp_path / "model", *WORDS, num_hidden_layers=3, **STILL)
+    rows = [{"text": f"the {a} eats {b} {c}"} for a in WORDS for b in WORDS for c in WORDS[1:3]]
     write_table(tmp_path / "texts.jsonl", rows)
-    given = {
+    return rows, {
         **FLAGS,
         "do_train": "true",
         "train_file": tmp_path / "texts.jsonl",
@@ -196,6 +196,11 @@ def test_an_embedder_comes_near_to_another_and_resumes_to_the_bit(tmp_path):
         "max_seq_length": 32,  # As wide as the embeddings, which are no pieces.
         "output_dir": tmp_path / "run",
     }
+
+
+@pytest.mark.slow
+def test_an_embedder_comes_near_to_another_and_resumes_to_the_bit(tmp_path):
+    rows, given = write_embedders(tmp_path)
     assert fine_tune("run_retriever", **given) == 0
     lines = read_metrics(tmp_path / "run/metrics.jsonl")
     models = [BertEmbedder.from_pretrained(tmp_path / name) for name in ("run", "model")]
@@ -213,7 +218,10 @@ def test_an_embedder_comes_near_to_another_and_resumes_to_the_bit(tmp_path):
     names = bundle_names(tmp_path / "run/model.ckpt-40")
     assert not any("layer_2" in name for name in names)
 
-    # Beside its own loss, in parts for memory: the same numbers.
+
+@pytest.mark.slow
+def test_an_embedder_learns_from_another_beside_its_own_loss_in_parts_too(tmp_path):
+    rows, given = write_embedders(tmp_path)
     both = {"learn_labels": "true", "teacher_distance": "cosine", "num_train_steps": 3}
     both |= {"learning_rate": 1e-4, "train_file": tmp_path / "pairs.jsonl"}
     pairs = zip(rows[::2], rows[1::2], strict=True)  # Single texts would need dropout.
@@ -229,7 +237,7 @@ def test_an_embedder_comes_near_to_another_and_resumes_to_the_bit(tmp_path):
         assert one == pytest.approx(other, rel=1e-4)
         assert one["loss"] > one["teacher_loss"] > 0
     # Another size of embeddings.
-    write_tiny_model(tmp_path / "wide", *words, hidden_size=64)
+    write_tiny_model(tmp_path / "wide", *WORDS, hidden_size=64)
     changed = {"teacher": tmp_path / "wide", "output_dir": tmp_path / "refused"}
     message = refuse("run_retriever", **{**given, **changed})
     assert re.search("teacher.* 64 .*student.* 32", message)
@@ -239,10 +247,8 @@ def test_an_embedder_comes_near_to_another_and_resumes_to_the_bit(tmp_path):
 def pretrain(tmp_path):
     """Returns what runs a pre-training of two of the three layers of its teacher, `model`."""
     write_tiny_model(tmp_path / "model", *RIVER, num_hidden_layers=3)
-    (tmp_path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
     flags = {
-        "do_train": "true",
-        "input_file": tmp_path / "corpus.txt",
+        **FOUR_STEPS,
         "init_checkpoint": tmp_path / "model",
         "keep_layers": "0,2",
         "teacher": tmp_path / "model",
@@ -250,19 +256,11 @@ def pretrain(tmp_path):
         "relation_weight": 1.0,
         "max_seq_length": 32,
         "max_predictions_per_seq": 5,
-        "train_batch_size": 8,
-        "learning_rate": 1e-3,
-        "num_warmup_steps": 1,
         "num_train_steps": 12,
         "save_checkpoints_steps": 8,
         "keep_checkpoint_max": 9,
-        "log_steps": 1,
-        "num_workers": 1,
-        "jit_compile": "false",
     }
-    return lambda name, **changed: run(
-        "run_pretraining", **{**flags, "output_dir": tmp_path / name, **changed}
-    )
+    return lambda name, **changed: programs.pretrain(tmp_path / name, **{**flags, **changed})
 
 
 def test_a_teacher_of_a_wrong_shape_is_refused_before_data_are_prepared(pretrain):
@@ -320,15 +318,13 @@ def test_pre_training_of_the_teacher_alone(pretrain, tmp_path):
 
 
 def test_pre_training_refuses_what_does_not_go_together(tmp_path):
-    (tmp_path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
     model = write_tiny_model(tmp_path / "model", "the")
     vocab = tmp_path / "vocab.txt"
     vocab.write_text("\n".join(tiny_words("a")) + "\n")
-    flags = {"do_train": "true", "input_file": tmp_path / "corpus.txt", "max_seq_length": 32}
-    flags |= {"output_dir": tmp_path / "run", "teacher": model}
+    flags = {"do_train": "true", "max_seq_length": 32, "teacher": model}
 
     def printed(**changed):
-        return fail(run("run_pretraining", **{**flags, **changed}))
+        return fail(programs.pretrain(tmp_path / "run", **{**flags, **changed}))
 
     size = len(tiny_words("a"))
     wrong = printed(vocab_file=vocab, vocab_size=size)

@@ -16,6 +16,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
+from bert_tf.tasks.base.programs.run import Run
 from bert_tf.training import packed_rows
 from bert_tf.training.metrics_log import read_metrics
 from tests.programs import quick
@@ -105,6 +106,26 @@ def fine_tune(program: str, *arguments: str, **values: Any) -> int:
     with flagsaver.flagsaver(), quick():
         flags.FLAGS([program, *arguments, *(f"--{name}={value}" for name, value in given.items())])
         return module.main([])
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, program: str, **values: Any) -> list[str]:
+    """Does the first of the runs within a run and stops at the second.
+
+    Returns the names of the runs' folders, and adds those of the runs that are done after it.
+    """
+    runs: list[str] = []
+    execute = Run.execute
+
+    def execute_or_stop(self: Run, strategy: Any = None) -> Any:
+        runs.append(self.folder.name)
+        if len(runs) == 2:
+            raise KeyboardInterrupt
+        return execute(self, strategy)
+
+    monkeypatch.setattr(Run, "execute", execute_or_stop)
+    with pytest.raises(KeyboardInterrupt):
+        fine_tune(program, **values)
+    return runs
 
 
 def log_of(caplog: pytest.LogCaptureFixture, program: str, *arguments: str, **values: Any) -> str:

@@ -5,9 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training.metrics_log import read_metrics
-from tests.conftest import CORPUS
 from tests.float_bounds import assert_close
-from tests.programs import finish, run
+from tests.programs import finish, pretrain
 from tests.shared_data import ROOT
 
 pytestmark = pytest.mark.slow
@@ -31,8 +30,8 @@ AVERAGE = "/ExponentialMovingAverage"
 
 def train(name, folder, **changed):
     """Runs a flagfile with a small model; returns the lines of its log."""
-    flags = {**SMALL, "input_file": folder / "corpus.txt", "output_dir": folder / name, **changed}
-    finish(run("run_pretraining", f"--flagfile={ROOT}/configs/{name}.flags", **flags))
+    recipe = f"--flagfile={ROOT}/configs/{name}.flags"
+    finish(pretrain(folder / name, recipe, **{**SMALL, **changed}))
     return read_metrics(folder / name / "metrics.jsonl")
 
 
@@ -46,7 +45,6 @@ def read(folder, name, step):
 def first_phase(tmp_path_factory):
     """NVIDIA's first phase with averages of the weights, evaluated at its end."""
     folder = tmp_path_factory.mktemp("large")
-    (folder / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
     lines = train(
         "large_lamb_phase1_128",
         folder,

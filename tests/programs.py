@@ -9,6 +9,7 @@ import dataclasses
 import io
 import logging as python_logging
 import os
+import pathlib
 import runpy
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from unittest import mock
 
 from absl import app, flags, logging
 from absl.testing import flagsaver
+
+from tests.conftest import CORPUS
 
 # Flags of pre-training a model of seconds.
 SMALL_BERT = {
@@ -78,10 +81,7 @@ def run(program: str, *arguments: str, **values) -> Done:
         contextlib.redirect_stderr(printed),
         own_logging(),
         quick(),
-        warnings.catch_warnings(),
     ):
-        # That another test imported the program's module does not matter: it is executed again.
-        warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
             status = 0
@@ -93,6 +93,15 @@ def run(program: str, *arguments: str, **values) -> Done:
     return Done(int(status or 0), stdout.getvalue(), printed.getvalue())
 
 
+def pretrain(output_dir: pathlib.Path, *arguments: str, **values) -> Done:
+    """Runs `run_pretraining` on CORPUS, which is written beside the run directory."""
+    corpus = output_dir.parent / "corpus.txt"
+    if not corpus.exists():
+        corpus.write_text(CORPUS + "\n", encoding="utf8")
+    given = {"input_file": corpus, "output_dir": output_dir, **values}
+    return run("run_pretraining", *arguments, **given)
+
+
 def defined_flags(program: str) -> dict[str, flags.Flag]:
     """Returns the flags of a program of absl by their names."""
     module, given = command(program, ("--help",), {})
@@ -101,9 +110,7 @@ def defined_flags(program: str) -> dict[str, flags.Flag]:
         mock.patch.object(sys, "argv", [module, *given]),
         contextlib.redirect_stdout(io.StringIO()),
         own_logging(),
-        warnings.catch_warnings(),
     ):
-        warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
         with contextlib.suppress(SystemExit):
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         return {name: flags.FLAGS[name] for name in flags.FLAGS}
@@ -129,7 +136,9 @@ def own_flags() -> Iterator[None]:
             fresh[flag.name] = flag
             fresh.register_flag_by_module(module, flag)
     state = vars(flags.FLAGS)  # The object stays: every DEFINE of absl holds it.
-    with flagsaver.flagsaver():
+    with flagsaver.flagsaver(), warnings.catch_warnings():
+        # That another test imported the program's module does not matter: it is executed again.
+        warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
         old = dict(state)
         state.update(vars(fresh))
         for name in flags.FLAGS:

@@ -8,6 +8,7 @@ from bert_tf.tasks.classification import few_shot_program
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
     fine_tune,
+    interrupt,
     read_results,
     read_tsv,
     refuse,
@@ -43,18 +44,7 @@ def flags_of(folder, output_dir, **changed):
 def test_trains_resumes_and_is_a_run_like_any_other(folder, monkeypatch):
     path = folder / "run"
     given = flags_of(folder, "run", do_eval="true", eval_file=folder / "dev.csv")
-    runs = []
-    execute = Run.execute
-
-    def interrupted(self, strategy=None):
-        runs.append(self.folder.name)
-        if len(runs) == 2:
-            raise KeyboardInterrupt
-        return execute(self, strategy)
-
-    monkeypatch.setattr(Run, "execute", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        fine_tune("run_classifier", **given)
+    runs = interrupt(monkeypatch, "run_classifier", **given)
     steps = [line["step"] for line in read_metrics(path / "embedder" / "metrics.jsonl")]
     assert steps == list(range(1, 25))  # 12 examples x 4 pairs x 4 epochs in batches of 8
     assert fine_tune("run_classifier", **given) == 0

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.tasks.base.programs.run import Run
 from bert_tf.tasks.classification.examples import TextExample
 from bert_tf.tasks.classification.folds import assign_folds, digest_of
 from tests.fine_tune import (
     LABELS,
     fine_tune,
+    interrupt,
     read_tsv,
     refuse,
     texts,
@@ -74,18 +74,7 @@ def test_the_digest_of_a_fold_stays_as_recorded():
 @pytest.mark.slow
 def test_out_of_fold_predictions(folder, monkeypatch):
     path = folder / "run"
-    runs = []
-    execute = Run.execute
-
-    def interrupted(self, strategy=None):
-        runs.append(self.folder.name)
-        if len(runs) == 2:
-            raise KeyboardInterrupt
-        return execute(self, strategy)
-
-    monkeypatch.setattr(Run, "execute", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        fine_tune("run_classifier", **flags_of(folder))
+    runs = interrupt(monkeypatch, "run_classifier", **flags_of(folder))
     assert not (path / "out_of_fold.tsv").exists()
     assert fine_tune("run_classifier", **flags_of(folder)) == 0
     assert runs == ["fold-1", "fold-2", "fold-2"]  # The first is not run again.

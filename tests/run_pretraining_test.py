@@ -1,12 +1,9 @@
-"""The main job as a user runs it: text in, a trained model out, on one device or several."""
+"""The main job as a user runs it: text in, a trained model out."""
 
-import contextlib
-import json
 import math
 import re
 import shutil
 import signal
-import socket
 import time
 
 import numpy as np
@@ -17,6 +14,7 @@ from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.text.vocab import Vocab
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
+from tests.fine_tune import read_results
 from tests.float_bounds import assert_close, close_to
 from tests.programs import SMALL_BERT, fail, finish, run, start
 from tests.tiny_model import tiny_words
@@ -73,17 +71,15 @@ def test_text_becomes_a_trained_model(one_device):
     names = {file.name for file in path.iterdir()}
     assert names >= {"run.flags", "bert_config.json", "vocab.txt", "curves.png", "train"}
     assert names >= {"model.ckpt-30.index", "model.ckpt-15.index", "best_checkpoint.json"}
-    results = dict(
-        line.split(" = ") for line in (path / "eval_results.txt").read_text().splitlines()
-    )
+    results = read_results(path)
     google = {"global_step", "loss"} | {
         f"{task}_{what}" for task in ("masked_lm", "next_sentence") for what in ("accuracy", "loss")
     }
     assert set(results) - {name for name in results if name.startswith("unigram_")} == google
-    assert results["global_step"] == "30"
+    assert results["global_step"] == 30
     evaluations = read_metrics(path / "eval_metrics.jsonl")
     assert [line["step"] for line in evaluations] == [15, 30]
-    assert float(results["masked_lm_loss"]) == evaluations[-1]["masked_lm_loss"]
+    assert results["masked_lm_loss"] == evaluations[-1]["masked_lm_loss"]
     filled = read_metrics(path / "filled_masks.jsonl")
     assert [line["step"] for line in filled] == [15, 30]
     assert filled[0]["texts"] == ["The [MASK] stood.", "A [MASK] and a [MASK]."]
@@ -261,53 +257,17 @@ def test_a_run_with_minutes_ends_in_time_and_goes_on_after_a_kill(folder):
     assert lines[-1]["masked_lm_loss"] < lines[0]["masked_lm_loss"]
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("localhost", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-@pytest.mark.slow
-def test_two_processes_train_like_one(one_device, folder):
-    two_workers(folder, "workers", do_eval="true")
-    check_same_training(folder / "workers", one_device[0])
-
-
-def two_workers(folder, name, **changed):
-    """Runs two processes to their ends."""
-    workers = [f"localhost:{port}" for port in free_ports(2)]
-    processes = [
-        start(
-            "run_pretraining",
-            environment={
-                "TF_CONFIG": json.dumps(
-                    {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-                )
-            },
-            **flags_of(folder, name, distribution="multi_worker", **changed),
-        )
-        for index in range(2)
-    ]
-    try:
-        for process in processes:
-            finish(process)
-    finally:
-        for process in processes:
-            process.kill()
-
-
-@pytest.mark.slow
-def test_two_devices_train_like_one(one_device, folder):
-    finish(pretrain(folder, "mirrored", distribution="mirrored", num_devices=2, do_eval="true"))
-    check_same_training(folder / "mirrored", one_device[0])
-
-
 @pytest.mark.slow
 def test_xla_trains_alike(one_device, folder):
     finish(pretrain(folder, "compiled", jit_compile="true", do_eval="true"))
-    check_same_training(folder / "compiled", one_device[0])
+    paths = folder / "compiled", one_device[0]
+    lines, expected = (read_metrics(path / "metrics.jsonl") for path in paths)
+    assert [line["step"] for line in lines] == list(range(1, 31))
+    for line, wanted in zip(lines, expected, strict=True):
+        assert line == pytest.approx(wanted, rel=1e-3)
+    assert_close(lines[0]["loss"], expected[0]["loss"])
+    results, wanted = map(read_results, paths)
+    assert results == pytest.approx(wanted, rel=1e-2)
 
 
 @pytest.mark.slow
@@ -321,18 +281,6 @@ def test_a_resumed_run_is_the_same_to_the_bit(one_device, folder):
     names = ("metrics.jsonl", "eval_metrics.jsonl", "eval_results.txt")
     for name in (*names, "model.ckpt-30.data-00000-of-00001"):
         assert (path / name).read_bytes() == (one_device[0] / name).read_bytes(), name
-
-
-def check_same_training(path, expected_path):
-    lines, expected = (read_metrics(p / "metrics.jsonl") for p in (path, expected_path))
-    assert [line["step"] for line in lines] == list(range(1, 31))
-    for line, wanted in zip(lines, expected, strict=True):
-        assert line == pytest.approx(wanted, rel=1e-3)
-    assert_close(lines[0]["loss"], expected[0]["loss"])
-    results, wanted = ((p / "eval_results.txt").read_text() for p in (path, expected_path))
-    for line, other in zip(results.splitlines(), wanted.splitlines(), strict=True):
-        (name, value), (_, reference) = line.split(" = "), other.split(" = ")
-        assert float(value) == pytest.approx(float(reference), rel=1e-2), name
 
 
 def interrupt_at(text, process):

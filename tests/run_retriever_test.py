@@ -26,11 +26,6 @@ FOODS = ("grass", "mice", "honey", "seeds")
 PROGRAM = "run_retriever"
 
 
-def write_jsonl(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("retriever"))
@@ -45,10 +40,10 @@ def write_files(path):
     beir = path / "beir"
     (beir / "qrels").mkdir(parents=True)
     rows = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(documents)]
-    write_jsonl(beir / "corpus.jsonl", rows)
+    write_table(beir / "corpus.jsonl", rows)
     queries = [f"what {food} does the {animal} eat" for animal in ANIMALS for food in FOODS]
     rows = [{"_id": f"q{i}", "text": text} for i, text in enumerate(queries)]
-    write_jsonl(beir / "queries.jsonl", rows)
+    write_table(beir / "queries.jsonl", rows)
     for split, places in (("train", range(24)), ("test", range(24, 32))):
         lines = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in places)]
         (beir / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")

@@ -7,8 +7,7 @@ import pytest
 import safetensors.numpy
 
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
-from tests.conftest import CORPUS
-from tests.programs import FOUR_STEPS, SMALL_BERT, finish, run
+from tests.programs import FOUR_STEPS, SMALL_BERT, finish, pretrain
 
 FLAGS = {
     **SMALL_BERT,
@@ -25,9 +24,7 @@ FLAGS = {
 def trained(tmp_path_factory):
     """The directory of a run."""
     folder = tmp_path_factory.mktemp("albert")
-    (folder / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
-    paths = {"input_file": folder / "corpus.txt", "output_dir": folder / "run"}
-    finish(run("run_pretraining", **FLAGS, **paths))
+    finish(pretrain(folder / "run", **FLAGS))
     return folder / "run"
 
 

@@ -7,7 +7,6 @@ import contextlib
 import io
 import runpy
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -33,9 +32,7 @@ def program(module: str) -> Iterator[Callable]:
         own_flags(),
         mock.patch.object(sys, "argv", [module]),
         mock.patch.object(config_flags, "run", lambda main, *_, **__: mains.append(main)),
-        warnings.catch_warnings(),
     ):
-        warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         with own_logging():
             yield mains[0]

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from bert_tf.diagnosis.run import class_sizes, diagnose_run, main_score
 from bert_tf.diagnosis.run_records import read_timed
 from bert_tf.training.reporting import Scalars
-from tests.conftest import CORPUS
-from tests.programs import SMALL_BERT, finish, run
+from tests.programs import SMALL_BERT, finish, pretrain
 
 STEPS, VOCAB = 1000, 1000
 LOGGED = (1, *range(10, STEPS + 1, 10))
@@ -296,28 +295,23 @@ def test_seeds(tmp_path, scores, expected):
 
 @pytest.mark.slow
 def test_a_real_run_with_ten_times_its_rate(tmp_path):
-    (tmp_path / "corpus.txt").write_text(CORPUS + "\n", encoding="utf8")
     flags = {
         **SMALL_BERT, "num_hidden_layers": 2,
-        "input_file": tmp_path / "corpus.txt", "cache_dir": tmp_path / "cache",
+        "cache_dir": tmp_path / "cache",
         "do_train": "true", "train_batch_size": 8, "optimizer": "adamw", "num_train_steps": 4,
         "num_warmup_steps": 1, "log_steps": 1, "jit_compile": "false", "num_workers": 1,
     }  # fmt: skip
     found = {}
     for rate in (0.01, 0.1):
         folder = tmp_path / f"{rate}"
-        finish(run("run_pretraining", output_dir=folder, learning_rate=rate, **flags))
+        finish(pretrain(folder, learning_rate=rate, **flags))
         found[rate] = by_title(folder).get(WIDTH_TITLE)
     assert found == {0.01: None, 0.1: ("WARNING", "0.1 x 32 = 3.2")}
 
 
-def test_a_run_with_a_budget_of_minutes_that_has_made_no_step(tmp_path):
-    flags = {**MASKED, "train_minutes": 5, "num_train_steps": 0, "num_warmup_steps": 0}
-    assert not diagnose(tmp_path / "run", [], {**flags, "warmup_proportion": 0.9})
-
-
 def test_a_run_with_a_budget_of_minutes_is_as_long_as_it_was(tmp_path):
     flags = {**MASKED, "train_minutes": 5, "num_train_steps": 0, "num_warmup_steps": 0}
+    assert not diagnose(tmp_path / "new", [], {**flags, "warmup_proportion": 0.9})
     folder = tmp_path / "run"
     assert not diagnose(folder, pretraining_lines(), {**flags, "warmup_proportion": 0.1})
     assert diagnose_run(folder).facts["steps"] == "1,000 of 1,000"

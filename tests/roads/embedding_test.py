@@ -10,11 +10,10 @@ from bert_tf.checkpoints.embedding import DenseStep, EmbeddingConfig
 from bert_tf.checkpoints.formats import write_checkpoint
 from tests.export.made_models import ODD_TEXT, make_model
 from tests.export.made_models import TEXTS as PLAIN_TEXTS
-from tests.fine_tune import fine_tune
+from tests.fine_tune import fine_tune, write_table
 from tests.float_bounds import assert_close
 from tests.programs import run
 from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
-from tests.run_retriever_test import write_jsonl
 
 TEXTS = (*PLAIN_TEXTS, ODD_TEXT)
 PROMPTS = {"query": "the query ", "document": "a b "}
@@ -101,8 +100,8 @@ def test_programs_write_the_same_vectors(tmp_path, is_multilingual):
     beir = tmp_path / "beir"
     (beir / "qrels").mkdir(parents=True)
     documents = [{"_id": f"d{i}", "text": text} for i, text in enumerate(texts)]
-    write_jsonl(beir / "corpus.jsonl", documents)
-    write_jsonl(beir / "queries.jsonl", [{"_id": "q", "text": "river w40"}])
+    write_table(beir / "corpus.jsonl", documents)
+    write_table(beir / "queries.jsonl", [{"_id": "q", "text": "river w40"}])
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td0\t1\n")
     flags = {"do_eval": "true", "init_checkpoint": folder, "data_dir": beir, "max_seq_length": 24}
     out = tmp_path / "out"

@@ -1,14 +1,13 @@
 """Choices and their scores are the same by every road."""
 
 import dataclasses
-import json
 
 import pytest
 
 import bert_tf
 from bert_tf.checkpoints.formats import write_checkpoint
 from tests.export.made_models import ODD_TEXT, make_model
-from tests.fine_tune import fine_tune, read_tsv
+from tests.fine_tune import fine_tune, read_tsv, write_table
 from tests.float_bounds import close_to
 from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
 
@@ -86,9 +85,8 @@ def test_kinds_that_are_asked_for(folder):
 def test_the_program_predicts_the_same(tmp_path, folder):
     rows = []
     for context, choices in zip(CONTEXTS, CHOICES, strict=True):
-        rows.append(json.dumps({"context": context, "choices": choices}) + "\n")
-    path = tmp_path / "choices.jsonl"
-    path.write_text("".join(rows))
+        rows.append({"context": context, "choices": choices})
+    path = write_table(tmp_path / "choices.jsonl", rows)
     flags = {
         "init_checkpoint": folder,
         "output_dir": tmp_path / "predicted",

@@ -193,6 +193,8 @@ def test_the_joint_head_gives_the_same_and_has_no_lite_file(tmp_path, record_pro
     expected = model.answer(QUESTIONS[:6], CONTEXTS[:6])
     check_answers(expected)
     check_without_words(model)
+    told = model.answer(QUESTIONS[:6], CONTEXTS[:6], may_be_none=False)
+    assert all(row["answer"] for row in told)
     model.save(tmp_path / "model.keras")
     predictors = {
         "run": bert_tf.load(folder),

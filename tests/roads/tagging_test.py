@@ -7,7 +7,7 @@ import pytest
 import bert_tf
 from tests.export.made_models import ODD_TEXT, write_model
 from tests.export.made_models import TEXTS as PLAIN_TEXTS
-from tests.fine_tune import fine_tune
+from tests.fine_tune import fine_tune, write_table
 from tests.roads.roads import check_roads, largest_difference, load_all, rest_rows
 
 LENGTH = 24
@@ -67,8 +67,7 @@ def test_answers_are_the_same(tmp_path, record_property, folder):
 def test_the_program_predicts_the_same(tmp_path, folder):
     sentences = [*WORDS[:3], ["qa", "ba", "caa"], WORDS[4]]
     rows = [{"tokens": words, "tags": ["O"] * len(words)} for words in sentences]
-    path = tmp_path / "words.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_table(tmp_path / "words.jsonl", rows)
     flags = {
         "init_checkpoint": folder,
         "output_dir": tmp_path / "run",

@@ -10,13 +10,7 @@ from bert_tf.config import OptimizerConfig
 from bert_tf.training.checkpointing import RunDirectory
 from bert_tf.training.optimizers import LAMB, AdamW, build_optimizer
 from tests.reference.optimizers import Twin
-from tests.training.optimizers_test import make_gradients, make_variables
-
-
-def two_replicas():
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices")
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+from tests.training.optimizers_test import make_gradients, make_variables, two_replicas
 
 
 @pytest.mark.parametrize(

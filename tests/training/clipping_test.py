@@ -8,8 +8,7 @@ from bert_tf.config import OptimizerConfig
 from bert_tf.training.optimizers import AdamW, build_optimizer
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close
 from tests.reference.optimizers import Twin, clip_by_global_norm
-from tests.training.averages_test import two_replicas
-from tests.training.optimizers_test import make_gradients, make_variables
+from tests.training.optimizers_test import make_gradients, make_variables, two_replicas
 
 # A replica's own mean gradient is its share of the sum times the number of replicas.
 SHARES = (0.02, 0.98)  # Norms of about 0.27 and 13: one is clipped, the other is not.

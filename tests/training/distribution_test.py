@@ -112,15 +112,6 @@ def test_missing_tpu_is_said(monkeypatch):
         make_strategy(config(distribution="tpu"))
 
 
-def test_copies_of_a_variable_stay_equal():
-    strategy = make_strategy(config(distribution="mirrored", num_devices=2))
-    with strategy.scope():
-        variable = tf.Variable(1.0)
-    copies = strategy.experimental_local_results(variable)
-    assert len(copies) == 2
-    np.testing.assert_array_equal([c.numpy() for c in copies], [1.0, 1.0])
-
-
 @pytest.mark.parametrize(
     ("options", "replicas", "message"),
     [

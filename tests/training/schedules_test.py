@@ -37,11 +37,6 @@ def test_the_factor_is_the_schedule_to_the_bit(steps, warmup):
         assert float(np.float32(5e-5) * factor(step).numpy()) == float(schedule(step))
 
 
-def test_without_warm_up():
-    schedule = LinearWarmupLinearDecay(2.0, num_train_steps=4)
-    np.testing.assert_allclose([schedule(i) for i in range(6)], [2, 1.5, 1, 0.5, 0, 0], atol=1e-6)
-
-
 def test_linear_is_that_of_google_to_the_bit():
     """Its graph in create_optimizer: polynomial_decay of power 1, and the warm-up by a mask."""
     steps, warmup, peak = 1000, 77, 1e-4
@@ -85,31 +80,6 @@ def test_corners_by_hand_and_every_step_like_numpy(name):
     compiled = tf.function(schedule, jit_compile=True)
     assert_close([compiled(tf.constant(s)) for s in (0, 20, 77)], np.take(
         expected, [0, 20, 77]))  # fmt: skip
-
-
-def test_polynomial_of_power_one_is_linear():
-    linear, polynomial = (
-        kind(0.3, 50, 5) for kind in (LinearWarmupLinearDecay, LinearWarmupPolynomialDecay)
-    )
-    for step in range(60):
-        assert float(linear(step)) == float(polynomial(step))
-
-
-def test_nvidias_first_phase():
-    """PolyWarmUpScheduler's formula, whose first step is number 1."""
-    config = OptimizerConfig(
-        learning_rate=6e-3,
-        num_train_steps=7038,
-        num_warmup_steps=2001,
-        learning_rate_schedule="polynomial",
-        decay_power=0.5,
-    )
-    schedule = build_schedule(config)
-    for last_epoch in (1, 2000, 2002, 5000, 7037):
-        progress = last_epoch / 7038
-        warmup = 2001 / 7038
-        theirs = 6e-3 * (progress / warmup if progress < warmup else (1 - progress) ** 0.5)
-        np.testing.assert_allclose(float(schedule(last_epoch)), theirs, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -21,10 +21,8 @@ def test_mean_and_sample_deviation_by_hand():
         "accuracy": {"mean": 0.75, "sd": pytest.approx(0.25), "min": 0.5, "max": 1.0},
         "loss": {"mean": 3.0, "sd": 0.0, "min": 3.0, "max": 3.0},
     }
-
-
-def test_one_seed_has_no_spread():
-    assert summarize({3: {"f1": 0.5}}) == {"f1": {"mean": 0.5, "sd": 0.0, "min": 0.5, "max": 0.5}}
+    alone = summarize({3: {"f1": 0.5}})
+    assert alone == {"f1": {"mean": 0.5, "sd": 0.0, "min": 0.5, "max": 0.5}}
 
 
 def test_file_and_lines(tmp_path, caplog):

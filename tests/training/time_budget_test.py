@@ -5,17 +5,14 @@ import shutil
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig, TrainingConfig
 from bert_tf.training import trainer as trainer_module
 from bert_tf.training.metrics_log import read_metrics
-from bert_tf.training.optimizers import build_optimizer
-from bert_tf.training.reporting import Progress
 from bert_tf.training.schedules import ByShare, LinearWarmupLinearDecay, build_schedule
 from bert_tf.training.time_budget import TimeBudget
-from bert_tf.training.trainer import Trainer
-from tests.training.toy_task import TOY, ToyTask
+from tests.training import trainer_test
+from tests.training.toy_task import ToyTask
 
 OPTIMIZER = OptimizerConfig(
     learning_rate=1e-2, train_minutes=1.0, num_train_steps=0, warmup_proportion=0.2
@@ -133,42 +130,23 @@ def make_trainer(path, hands, seconds=0.5, weights_at=None, evaluation=0.0, **op
     The first evaluation also takes 3 s to compile, if evaluations take time.
     """
     keras.utils.set_random_seed(5)
-    small = TOY.from_dict({**TOY.to_dict(), "num_hidden_layers": 1})
-    task = ToyTask(small, weights_at=weights_at or {})
+    task = ToyTask(weights_at=weights_at or {})
     schedule = build_schedule(OPTIMIZER)
     assert isinstance(schedule, ByShare)
-    optimizer = build_optimizer(OPTIMIZER, schedule)
-    optimizer.build(task.model.trainable_variables)
-    config = TrainingConfig(
-        output_dir=str(path),
-        train_batch_size=8,
-        eval_batch_size=8,
-        max_eval_steps=2,
-        gradient_accumulation_steps=1,
+    trainer = trainer_test.make_trainer(
+        path,
+        task,
+        schedule,
+        lambda config: TimeBudget(1.0, schedule, config, hands),
         save_checkpoints_steps=40,
-        log_steps=4,
-        jit_compile=False,
         **options,
     )
-    trainer = Trainer(
-        task,
-        optimizer,
-        tf.distribute.get_strategy(),
-        config,
-        num_train_steps=0,
-        random_seed=5,
-        progress=Progress(0, 8, 12, 1e6, 0.0),
-        time_budget=TimeBudget(1.0, schedule, config, hands),
-    )
-    step = trainer.train_step
+    step, evaluate = trainer.train_step, trainer.evaluate
+    compilation = [3.0] if evaluation else []
 
     def timed(iterator, first, count):
         hands.seconds += seconds * int(count)
         return step(iterator, first, count)
-
-    evaluate = trainer.evaluate
-
-    compilation = [3.0] if evaluation else []
 
     def timed_evaluation():
         hands.seconds += evaluation + (compilation.pop() if compilation else 0.0)
@@ -176,22 +154,7 @@ def make_trainer(path, hands, seconds=0.5, weights_at=None, evaluation=0.0, **op
 
     timed.columns = step.columns
     trainer.train_step, trainer.evaluate = timed, timed_evaluation
-    trainer.restore()
     return trainer
-
-
-def kill_at(last, trainer):
-    """Trains until a step, which is not reported any more."""
-    add = trainer.log.add
-
-    def die(step, row):
-        if step == last:
-            raise KeyboardInterrupt
-        return add(step, row)
-
-    trainer.log.add = die
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train()
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +178,7 @@ def test_a_run_ends_by_the_clock(whole_run):
 def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
     hands = Hands()
     trainer = make_trainer(tmp_path, hands)
-    kill_at(57, trainer)
+    trainer_test.kill_at(57, trainer)
     hands.seconds += 9999.0  # Nobody counts what lies between.
     again = make_trainer(tmp_path, hands)
     assert again.step == 40
@@ -230,7 +193,7 @@ def test_a_killed_run_goes_on_with_the_same_numbers(whole_run, tmp_path):
 def test_a_resumed_run_does_not_plan_by_its_first_step(tmp_path):
     """The first two steps of a process take twice as long as all others."""
     trainer = make_trainer(tmp_path, Hands())
-    kill_at(57, trainer)
+    trainer_test.kill_at(57, trainer)
     again = make_trainer(tmp_path, Hands())
     planned, step, hands = again.time_budget.plan, again.train_step, again.time_budget._now
 
@@ -240,7 +203,7 @@ def test_a_resumed_run_does_not_plan_by_its_first_step(tmp_path):
 
     starts_slowly.columns = step.columns
     again.train_step = starts_slowly
-    kill_at(45, again)
+    trainer_test.kill_at(45, again)
     assert again.time_budget.plan == planned
 
 
@@ -253,7 +216,7 @@ def test_evaluations_are_within_the_budget_and_a_killed_run_knows_how_long_they_
     whole.train()
     assert 55.0 < hands.seconds - 1000.0 <= 60.0
     trainer = make_trainer(tmp_path / "killed", Hands(), **options)
-    kill_at(45, trainer)
+    trainer_test.kill_at(45, trainer)
     again = make_trainer(tmp_path / "killed", Hands(), **options)
     assert again.step == 40
     again.train()

@@ -25,10 +25,11 @@ STEPS = 12
 DROPPING = TOY.from_dict({**TOY.to_dict(), "hidden_dropout_prob": 0.1, "num_hidden_layers": 1})
 
 
-def make_trainer(path, task=None, **options):
+def make_trainer(path, task=None, schedule=None, budget_of=None, **options):
+    """Makes a trainer of STEPS, or of the budget that `budget_of` makes, and restores it."""
     keras.utils.set_random_seed(5)
     task = task or ToyTask(DROPPING)
-    optimizer = build_optimizer(OptimizerConfig(learning_rate=1e-2, num_warmup_steps=2))
+    optimizer = build_optimizer(OptimizerConfig(learning_rate=1e-2, num_warmup_steps=2), schedule)
     optimizer.build(task.model.trainable_variables)
     options = {"save_checkpoints_steps": 5, "log_steps": 4, "jit_compile": False, **options}
     config = TrainingConfig(
@@ -39,17 +40,35 @@ def make_trainer(path, task=None, **options):
         gradient_accumulation_steps=1,
         **options,
     )
+    num_steps = 0 if budget_of else STEPS
     trainer = Trainer(
         task,
         optimizer,
         tf.distribute.get_strategy(),
         config,
-        num_train_steps=STEPS,
+        num_train_steps=num_steps,
         random_seed=5,
-        progress=Progress(STEPS, 8, 12, 1e6, 0.0),
+        progress=Progress(num_steps, 8, 12, 1e6, 0.0),
+        time_budget=budget_of(config) if budget_of else None,
     )
     trainer.restore()
     return trainer
+
+
+def kill_at(last, trainer):
+    """Trains until a step, which is not reported any more; returns the rows of those before."""
+    add, rows = trainer.log.add, []
+
+    def die(step, row):
+        rows.append(row)
+        if step == last:
+            raise KeyboardInterrupt
+        return add(step, row)
+
+    trainer.log.add = die
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -70,18 +89,7 @@ def test_lines_are_at_the_logged_steps(whole_run):
 
 def test_a_run_cut_off_anywhere_ends_with_the_same_bits(whole_run, tmp_path):
     """Dies after 7 steps, two beyond the checkpoint at 5, within a line's steps."""
-    trainer = make_trainer(tmp_path)
-    add, seen = trainer.log.add, []
-
-    def die(step, row):
-        seen.append(step)
-        if step == 7:
-            raise KeyboardInterrupt
-        return add(step, row)
-
-    trainer.log.add = die
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train()
+    kill_at(7, make_trainer(tmp_path))
     with (tmp_path / "metrics.jsonl").open("a", encoding="utf8") as file:
         file.write('{"step": 8, "lo')  # A line that the kill cut.
     again = make_trainer(tmp_path)
@@ -89,9 +97,8 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bits(whole_run, tmp_path):
     again.train()
     ours, expected = (p / "metrics.jsonl" for p in (tmp_path, whole_run))
     assert ours.read_bytes() == expected.read_bytes()
-    names = [f"model.ckpt-{STEPS}.data-00000-of-00001"]
-    for name in names:
-        assert (tmp_path / name).read_bytes() == (whole_run / name).read_bytes()
+    name = f"model.ckpt-{STEPS}.data-00000-of-00001"
+    assert (tmp_path / name).read_bytes() == (whole_run / name).read_bytes()
 
 
 @pytest.mark.slow
@@ -101,16 +108,7 @@ def test_a_killed_run_resumes_from_a_checkpoint_by_time(whole_run, tmp_path, mon
     monkeypatch.setattr(trainer_module, "WRITING_SHARE", math.inf)
     options = {"save_checkpoints_steps": 100, "iterations_per_loop": 1}
     trainer = make_trainer(tmp_path, **options)
-    add = trainer.log.add
-
-    def die(step, row):
-        if step == 7:
-            raise KeyboardInterrupt
-        return add(step, row)
-
-    trainer.log.add = die
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train()
+    kill_at(7, trainer)
     assert trainer.directory.steps() == [6]
     monkeypatch.undo()
     again = make_trainer(tmp_path, **options)

@@ -226,19 +226,6 @@ def test_embeddings_are_written_to_the_last_digit():
     assert max(len(repr(abs(number))) for number in numbers) <= 13  # Of a float64: 20.
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_pooled_vectors_equal_those_of_each_text_alone(pooling):
-    select = pooled(pooling, normalize=False)
-    model = TextEncoder(*encoder_and_tokenizer(), select, max_seq_length=LENGTH, batch_size=3)
-    texts = [line for line in LINES if "|||" not in line]
-    vectors = model.run([model.pack(text) for text in texts])
-    pool = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pooling]
-    expected = [pool(one_by_one(text)[1][-1]) for text in texts]
-    assert {vector.dtype for vector in vectors} == {np.dtype("float32")}
-    assert_close(vectors, expected)
-
-
 def test_few_texts_are_read_ahead(monkeypatch):
     monkeypatch.setattr("bert_tf.extract_features.CHUNK_BATCHES", 2)
     model = TextEncoder(*encoder_and_tokenizer(), MEAN, max_seq_length=LENGTH, batch_size=2)

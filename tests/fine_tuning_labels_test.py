@@ -11,7 +11,6 @@ from bert_tf.checkpoints.checkpoint import Checkpoint
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.tasks.base.models.label_order import label_order, spelled_as, with_labels
 from bert_tf.tasks.base.programs.teacher import check_labels
-from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.text.vocab import Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.fine_tune import WORDS, fine_tune, log_of, read_results, read_tsv, refuse, write_table
@@ -103,17 +102,6 @@ def test_rows_of_the_head_move_with_their_labels():
         for name in ("cls/classifier/output_weights", "cls/classifier/output_bias"):
             np.testing.assert_array_equal(moved.weights[name][index], made.weights[name][before])
     assert moved.weights.keys() == made.weights.keys() and moved.labels == labels
-
-
-def test_labels_in_another_order_from_python(folder):
-    texts = [f"the film {word}" for word in WORDS]
-    kept = BertClassifier.from_pretrained(folder / "the task's")
-    for names in (("neutral", "contradiction", "entailment"), ("NEUTRAL", *GLUE[:2])):
-        model = BertClassifier.from_pretrained(folder / "the task's", labels=names)
-        for one, other in zip(kept.probabilities(texts), model.probabilities(texts), strict=True):
-            assert {name.lower(): p for name, p in other.items()} == close_to(one)
-    with pytest.raises(ValueError, match="new_head=True"):
-        BertClassifier.from_pretrained(folder / "the task's", labels=["a", "b", "c"])
 
 
 @pytest.mark.slow

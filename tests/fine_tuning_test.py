@@ -27,7 +27,6 @@ from tests.fine_tune import (
     write_table,
 )
 from tests.float_bounds import assert_close
-from tests.programs import finish, start
 from tests.tiny_model import write_tiny_model
 
 NO_DROPOUT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
@@ -59,12 +58,6 @@ def tune(folder, output_dir, **changed):
     """Does such a run in this process; returns its directory."""
     assert fine_tune("run_classifier", **flags_of(folder, output_dir, **changed)) == 0
     return folder / output_dir
-
-
-@pytest.mark.slow
-def test_a_short_run_has_a_line_for_each_step(folder):
-    path = tune(folder, "short", num_train_steps=3, log_steps=100)
-    assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == [1, 2, 3]
 
 
 @pytest.fixture(scope="module")
@@ -116,23 +109,6 @@ def test_flags_are_answered_without_tensorflow(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_flags_that_do_not_exist(program):
-    given = {
-        "--init_checkpoint:": "--help",
-        "'do_trian'.* do_train ": "--do_trian",
-        "--max_seq_length=4: .* 8": "--max_seq_length=4",
-        "'max_eval_steps'": "--max_eval_steps=9",
-        "'train'.*--": "train",
-    }
-    processes = {expected: start(program, argument) for expected, argument in given.items()}
-    for expected, process in processes.items():
-        printed = process.communicate(timeout=300)[0]
-        assert re.search(expected, printed) and "Traceback" not in printed
-        assert process.returncode == (0 if expected == "--init_checkpoint:" else 1)
-
-
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
@@ -164,13 +140,10 @@ def test_what_cannot_be_done_is_refused(folder, changed, expected):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"pack_rows": "true", "gradient_accumulation_steps": 2},
         {"pad_to_max_length": "true"},
         {"jit_compile": "true"},
         {"gradient_accumulation_steps": 4},
         {"recompute": "true"},
-        {"pack_rows": "true"},
-        {"pack_rows": "true", "jit_compile": "true", "gradient_accumulation_steps": 2},
     ],
 )
 def test_same_losses_however_they_are_computed(folder, plain, changed, monkeypatch):
@@ -184,16 +157,6 @@ def test_same_losses_however_they_are_computed(folder, plain, changed, monkeypat
     path = tune(folder, "-".join(changed), **changed)
     check_same_training(path, plain)
     assert found == [not {"pad_to_max_length", "jit_compile"} & changed.keys()]
-
-
-@pytest.mark.slow
-def test_two_devices_train_like_one(folder, plain):
-    changed = {"distribution": "mirrored", "num_devices": 2, "do_predict": "true"}
-    changed |= {"predict_file": folder / "dev.csv", "eval_batch_size": 4}
-    flags = flags_of(folder, "mirrored", **changed)
-    finish(start("run_classifier", **flags))
-    check_same_training(folder / "mirrored", plain)
-    assert len(read_tsv(folder / "mirrored/predictions.tsv")) == 25
 
 
 def check_same_training(path, expected_path):
@@ -371,14 +334,6 @@ def test_predictions_alone(folder, plain):
     # Its labels are known, so it is judged as well, as what the run evaluates.
     for name in ("eval_results.txt", "report.txt", "worst_errors.tsv"):
         assert (copy / name).read_bytes() == (plain / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_another_spelling_of_the_start_is_the_same_run(folder, plain):
-    path = shutil.copytree(plain, folder / "spelled")
-    spelled = f"{folder}/plain/../model"
-    tune(folder, "spelled", do_train="false", init_checkpoint=spelled)
-    assert files_of(path) == files_of(plain)
 
 
 @pytest.mark.slow

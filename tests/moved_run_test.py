@@ -1,4 +1,4 @@
-"""Runs that move between strategies through checkpoints: the losses are those of one device."""
+"""Runs that move between strategies through checkpoints give the numbers of one device."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.training.metrics_log import read_metrics
 from tests.conftest import CORPUS
-from tests.fine_tune import FLAGS, write_folder
+from tests.fine_tune import FLAGS, read_results, read_tsv, write_folder
 from tests.float_bounds import assert_close
 from tests.programs import SMALL_BERT, finish, start
 
@@ -29,6 +29,9 @@ PRETRAINING = {
     "num_train_steps": STEPS,
     "num_warmup_steps": 4,
     "learning_rate": 1e-3,
+    "do_eval": "true",
+    "eval_batch_size": 8,
+    "max_eval_steps": 2,
     "jit_compile": "false",
     "num_workers": 1,
     **EVERY,
@@ -73,13 +76,18 @@ def test_a_moved_run_has_the_losses_of_one_that_stayed(program, tmp_path):
         dropout = {name: 0.0 for name in values if name.endswith("dropout_prob")}
         config.write_text(json.dumps(values | dropout), encoding="utf8")
         files = {"init_checkpoint": tmp_path / "model", "train_file": tmp_path / "train.csv"}
+        files |= {"eval_file": tmp_path / "dev.csv", "predict_file": tmp_path / "dev.csv"}
         flags = {**FLAGS, **EVERY, **files, "do_train": "true", "num_train_steps": STEPS}
-        flags |= {"learning_rate": 1e-3}
+        flags |= {"learning_rate": 1e-3, "do_eval": "true", "do_predict": "true"}
+        flags["eval_batch_size"] = 4
     stayed, moved = tmp_path / "stayed", tmp_path / "moved"
     run(program, **flags, output_dir=stayed)
     shutil.copytree(stayed, moved)
     for place, changes in enumerate(MOVES[1:], start=1):
         keep_until(moved, 3 * place)
         run(program, **{**flags, **changes}, output_dir=moved)
+        assert read_results(moved) == pytest.approx(read_results(stayed), rel=1e-3)
+        if program == "run_classifier":
+            assert len(read_tsv(moved / "predictions.tsv")) == 25
     assert_close(losses(moved), losses(stayed))
     assert losses(moved).tolist() != losses(stayed).tolist()  # It was moved.

@@ -1,10 +1,8 @@
 """What is wrong with tables and labels is named with its place; what is odd is counted."""
 
-import json
 import logging
 import re
 
-import numpy as np
 import pytest
 
 from bert_tf.training.metrics_log import read_metrics
@@ -160,22 +158,6 @@ def test_a_loss_that_is_no_number_ends_the_run(folder):
     message = refuse("run_classifier", **flags_of(folder, **flags, clip_norm=0))
     assert re.search(r"^loss, .* step \d+ .*--learning_rate", message)
     assert not list((folder / "lost").glob("model.ckpt-*"))
-
-
-@pytest.mark.slow
-def test_labels_in_several_spellings(folder, tmp_path):
-    rows = [(f"the film was {word}", word == "good") for word in ("good", "bad") * 8]
-    train = tmp_path / "train.csv"  # As pandas and Excel in Europe write it.
-    train.write_text("text;label\n" + "".join(f"{text};{label}\n" for text, label in rows))
-    dev = tmp_path / "dev.jsonl"
-    dev.write_text("".join(json.dumps({"text": t, "label": x}) + "\n" for t, x in rows))
-    flags = {"train_file": train, "eval_file": dev, "output_dir": tmp_path / "run"}
-    flags |= {"do_predict": "true", "predict_file": dev}
-    assert fine_tune("run_classifier", **flags_of(folder, **flags)) == 0
-    assert (tmp_path / "run/labels.txt").read_text() == "False\nTrue\n"
-    answers = read_tsv(tmp_path / "run/predictions.tsv")
-    right = np.mean([row["answer"] == str(x) for row, (_, x) in zip(answers, rows, strict=True)])
-    assert read_results(tmp_path / "run")["eval_accuracy"] == pytest.approx(right)
 
 
 @pytest.mark.slow

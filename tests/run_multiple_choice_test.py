@@ -15,6 +15,7 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.tasks.multiple_choice.examples import ChoiceExample
 from bert_tf.tasks.multiple_choice.features import ChoiceExamples
 from bert_tf.tasks.multiple_choice.program import MultipleChoice
+from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import (
     WHOLE_RUN,
     fine_tune,
@@ -24,7 +25,6 @@ from tests.fine_tune import (
     write_table,
 )
 from tests.float_bounds import close_to
-from tests.programs import finish, run
 from tests.tiny_model import write_tiny_model
 
 WORDS = ("the", "boat", "house", "on", "water", "floats", "sinks", "burns", "falls", "slowly")
@@ -106,8 +106,7 @@ def test_the_focal_loss_of_a_program(folder):
     flags = flags_of(folder, "focal", num_train_steps=1, do_predict="false")
     flags["loss_options"] = "focal_gamma=2"
     assert fine_tune("run_multiple_choice", **flags) == 0
-    with (folder / "focal" / "metrics.jsonl").open(encoding="utf8") as file:
-        first = json.loads(next(file))
+    (first,) = read_metrics(folder / "focal" / "metrics.jsonl")
     assert first["loss"] == pytest.approx(np.log(4) * 0.75**2, rel=0.05)
 
 
@@ -159,18 +158,6 @@ def test_other_forms_of_the_same_rows(folder, trained, name):
         assert results == pytest.approx(read_results(trained), rel=1e-6)
     else:
         assert not (trained / f"eval_results_{name.removesuffix('.csv')}.txt").exists()
-
-
-def test_a_run_alone(folder, trained):
-    """It evaluates and predicts, and needs no other flag."""
-    names = ("predictions.tsv", "worst_errors.tsv", "eval_results.txt", "run.flags")
-    before = {name: (trained / name).read_bytes() for name in names}
-    for name in names[:3]:
-        (trained / name).unlink()
-    files = {"eval_file": folder / "dev.csv", "predict_file": folder / "dev.csv"}
-    flags = {"do_eval": "true", "do_predict": "true", "output_dir": trained}
-    finish(run("run_multiple_choice", **flags, **files))
-    assert {name: (trained / name).read_bytes() for name in names} == before
 
 
 def test_a_bad_file(folder, trained):

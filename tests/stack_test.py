@@ -11,41 +11,9 @@ import sys
 from importlib import metadata
 
 import keras
-import numpy as np
 import pytest
-import tensorflow as tf
-
-from bert_tf.config import ModelConfig, OptimizerConfig
-from bert_tf.pretraining.masked_words.model import BertPretrainer
-from bert_tf.training.checkpointing import RunDirectory, model_variables
-from bert_tf.training.optimizers import build_optimizer
-from tests.float_bounds import assert_close
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-
-def repeated_row_gradient(table: keras.Variable) -> tf.IndexedSlices:
-    """Returns the gradient of looking up row 1 twice: two slices of ones for one row."""
-    with tf.GradientTape() as tape:
-        total = tf.reduce_sum(tf.gather(table.value, [1, 1]))
-    gradient = tape.gradient(total, table.value)
-    assert isinstance(gradient, tf.IndexedSlices) and gradient.values.shape[0] == 2
-    return gradient
-
-
-@pytest.mark.parametrize("name", ["adam_weight_decay", "adamw", "lamb"])
-def test_our_optimizers_sum_a_repeated_row_first(name: str) -> None:
-    table = keras.Variable(np.zeros([3, 1], np.float32))
-    optimizer = build_optimizer(OptimizerConfig(optimizer=name, clip_norm=0.0))
-    norm = optimizer.apply_summed([repeated_row_gradient(table)], [table])
-    assert float(norm) == 2.0  # As parts it would be the root of 2.
-    state = optimizer.named_variables()
-    moment, square = (
-        next(v for path, v in state.items() if path.endswith(ending))
-        for ending in ("adam_m", "adam_v")
-    )
-    assert_close(moment, [[0], [0.2], [0]])
-    np.testing.assert_allclose(square, [[0], [0.004], [0]], rtol=1e-4)
 
 
 # Private names of Keras that bert_tf and export use, for there is no public way. They were tried on
@@ -98,23 +66,6 @@ def test_private_names_of_keras_are_listed() -> None:
         assert "keras.src" not in text, path
     assert {use for use in all_used if use[1] not in all_defined} == PRIVATE_NAMES
     assert keras.__version__ == KERAS_TRIED
-
-
-def test_our_checkpoint_holds_every_variable(
-    tmp_path: pathlib.Path, tiny_config: ModelConfig
-) -> None:
-    model = BertPretrainer(tiny_config)
-    optimizer = build_optimizer(OptimizerConfig())
-    optimizer.build(model.trainable_variables)
-    variables = {**model_variables(model), **optimizer.named_variables()}
-    run = RunDirectory(tmp_path, variables)
-    run.save(1, {})
-    saved = dict(tf.train.list_variables(run.prefix(1)))
-    # All of both, the step and the state of the loop; the seed of dropout is a model variable.
-    assert len(saved) == len(model.variables) + len(optimizer.variables) + 2
-    assert any("seed" in name for name in saved)
-    for variable in model.variables:
-        assert saved[variable.path.removeprefix(f"{model.name}/")] == list(variable.shape)
 
 
 def test_the_unpickler_in_c_ends_the_process_at_a_deep_key() -> None:

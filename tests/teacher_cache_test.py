@@ -18,7 +18,7 @@ from tests.tiny_model import write_tiny_model
 
 
 def configs_of(folder):
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     training = types.SimpleNamespace(output_dir=str(folder))
     task = types.SimpleNamespace(learn_labels=True, teacher_weight=1.0)
     return types.SimpleNamespace(training=training, task=task)
@@ -87,12 +87,7 @@ def test_a_damaged_cache_is_computed_again(tmp_path, monkeypatch):
     monkeypatch.setattr(teachers, "_compute", lambda *_: computed.append(1) or expected)
 
     def ask():
-        configs = types.SimpleNamespace(
-            training=types.SimpleNamespace(output_dir=str(tmp_path / "run")),
-            task=types.SimpleNamespace(learn_labels=True, teacher_weight=1.0),
-        )
-        (tmp_path / "run").mkdir(exist_ok=True)
-        strategy = tf.distribute.get_strategy()
+        configs, strategy = configs_of(tmp_path / "run"), tf.distribute.get_strategy()
         return teachers.teacher_outputs(model, checkpoint, rows, configs, strategy)
 
     ask()

@@ -309,14 +309,6 @@ def test_wrong_behaviour_is_found(asked) -> None:
             check_answers(stored, requests, answers)
 
 
-@pytest.mark.slow
-def test_all_checks_of_a_good_model(asked) -> None:
-    parts = list(check(asked["text"].stored.folder))
-    assert [part.split()[0] for part in parts] == ["kind", "operations", "answers", "source"]
-    assert f"kinds; {TOKENIZE} of tensorflow-text" in parts[1]
-    assert "6 requests as they should be" in parts[2]
-
-
 def run_program(folder) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "export.check", str(folder)]
     return subprocess.run(command, capture_output=True, text=True)
@@ -336,8 +328,6 @@ def test_program() -> None:
 def test_program_on_a_good_model(asked) -> None:
     done = run_program(asked["text"].stored.folder)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[-3:]] == [
-        "operations",
-        "answers",
-        "source",
-    ]
+    *_, operations, answers, source = done.stdout.splitlines()
+    assert f"kinds; {TOKENIZE} of tensorflow-text" in operations
+    assert "6 requests as they should be" in answers and source.startswith("source ")

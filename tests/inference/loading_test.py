@@ -22,7 +22,6 @@ from bert_tf.tasks.base.serving.onnx_model import check_is_current
 from bert_tf.tasks.classification.model import BertClassifier
 from tests.checkpoints.made_checkpoint import make_checkpoint
 from tests.export.made_models import SHAPE, TEXTS, write_byte_bpe, write_model
-from tests.float_bounds import assert_close
 from tests.roads.roads import TOLERANCE, largest_difference
 
 CONTEXTS = ["the river a b c " * 30, "w40 w41 w42, the étè\u0301 don't", "", "the", " \u200b "]
@@ -61,21 +60,6 @@ def test_a_run_reads_and_checks_each_text_once(tmp_path, monkeypatch):
     )
     assert len(predictor.classify(list(TEXTS))) == len(TEXTS)
     assert sorted(read) == sorted(TEXTS)
-
-
-def test_a_run_answers_as_its_model(tmp_path):
-    folder = make_model(tmp_path, "classifier")
-    predictor = bert_tf.load(folder, batch_size=3)
-    assert (predictor.kind, predictor.inputs) == ("classifier", ("text", "text_b"))
-    pairs = [(text, "the river") for text in TEXTS]
-    tokens = bert_tf.load_tokenizer(folder)
-    model = BertClassifier.from_pretrained(folder)
-    batch = tokens(*map(list, zip(*pairs, strict=True)), max_length=predictor.max_seq_length)
-    expected = keras.ops.softmax(model(batch)).numpy()
-    found = predictor.probabilities(pairs)
-    assert_close([list(row.values()) for row in found], expected)
-    best = [predictor.labels[i] for i in expected.argmax(-1)]
-    assert [row["label"] for row in predictor.classify(pairs)] == best
 
 
 def in_python(folder: pathlib.Path) -> Predictor:

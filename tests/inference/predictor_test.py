@@ -117,7 +117,10 @@ def test_pairs_and_choices():
     predictor = predictor_of(MadeUpModel("regression", length, inputs=("text", "text_b")))
     assert predictor.score([("aaa", "b"), ("", "")]) == [-7.0, 0.0]
     rows = [{"label": 1, "text_b": "b", "text": "aaa"}, ["", ""]]
-    assert predictor.score(rows) == [-7.0, 0.0]
+    assert predictor.score(rows) == predictor.score((["aaa", ""], ["b", ""])) == [-7.0, 0.0]
+    assert predictor.score(([], [])) == predictor.score([]) == []
+    with pytest.raises(ValueError, match="2 first .* 1 second"):
+        predictor.score((["a", "b"], ["c"]))
     contexts, choices = ["a", "aa"], [["bb", "b", "bbb"], ["b", "b"]]
     first, second = predictor.choose(contexts, choices)
     assert (first["choice"], first["index"]) == ("b", 1) and first["score"] > 0.999
@@ -249,17 +252,6 @@ def test_a_predictor_hands_on_signatures_and_docstrings():
 def test_what_is_no_text_is_named(texts, message):
     with pytest.raises(ValueError, match=message):
         predictor_of(MadeUpModel("regression", length)).score(texts)
-
-
-def test_two_columns_are_pairs():
-    predictor = predictor_of(MadeUpModel("regression", length, inputs=("text", "text_b")))
-    expected = predictor.score([("aaa", "c"), ("b", "dd")])
-    assert predictor.score((["aaa", "b"], ["c", "dd"])) == expected == [-7.0, -19.0]
-    rows = [{"text": "aaa", "text_b": "c"}, {"text_b": "dd", "text": "b"}]
-    assert predictor.score(rows) == expected
-    assert predictor.score(([], [])) == predictor.score([]) == []
-    with pytest.raises(ValueError, match="2 first .* 1 second"):
-        predictor.score((["a", "b"], ["c"]))
 
 
 @pytest.mark.parametrize(

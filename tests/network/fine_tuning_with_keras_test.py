@@ -1,12 +1,11 @@
 """Fine-tuned models in Keras' own loop: fit, evaluate, predict, save, callbacks, replicas.
 
-Every model starts from a checkpoint, and every task is one of raw strings, too.
+Every model starts from a checkpoint.
 """
 
 import concurrent.futures
 import multiprocessing
 import pathlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -15,7 +14,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import OptimizerConfig
-from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
@@ -41,17 +39,6 @@ class Task(NamedTuple):
     inputs: dict[str, np.ndarray]
     labels: Any
     weights: Any = None
-
-    def texts(self) -> list[str]:
-        """Returns the raw strings of the rows, of choices one after the other."""
-        rows = self.inputs["input_word_ids"].reshape(-1, LENGTH)
-        return [" ".join(TOKENS[piece] for piece in row if piece > SEP) for row in rows]
-
-    def pack(self, preprocessor: BertPreprocessor, texts: Any) -> dict[str, Any]:
-        """Returns the inputs of texts."""
-        shape = (-1, *self.inputs["input_word_ids"].shape[1:])
-        rows = preprocessor(texts)
-        return {name: keras.ops.reshape(value, shape) for name, value in rows.items()}
 
 
 def draw_inputs(*shape: int) -> dict[str, np.ndarray]:
@@ -129,10 +116,6 @@ def make_model(folder: pathlib.Path, task: Task, **options) -> keras.Model:
     return model
 
 
-def make_preprocessor(folder: pathlib.Path) -> BertPreprocessor:
-    return BertPreprocessor.from_pretrained(folder, LENGTH, pad_to_max_length=True)
-
-
 def make_optimizer(name: str) -> keras.optimizers.Optimizer:
     rate = 0.03 if name == "lamb" else 0.01
     config = OptimizerConfig(name, rate, num_train_steps=500, num_warmup_steps=10)
@@ -172,26 +155,12 @@ def test_fit_learns_and_a_loaded_model_goes_on(name, folder, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(predict(loaded, task.inputs), scores)
+    inputs = {name: keras.Input(v.shape[1:], dtype="int32") for name, v in task.inputs.items()}
+    assert_close(predict(keras.Model(inputs, loaded(inputs)), task.inputs), scores)
     assert type(loaded.optimizer) is type(model.optimizer)
     assert loaded.optimizer.iterations == 75
     # The optimizer goes on with its moments, at its place in the schedule.
     assert fit(loaded, task, epochs=2) == fit(model, task, epochs=2)
-
-
-@pytest.mark.slow
-@EVERY_TASK
-def test_raw_strings_give_the_same_and_are_saved_with_the_model(name, folder, tmp_path):
-    task, preprocessor = TASKS[name], make_preprocessor(folder)
-    texts = tf.constant(task.texts())
-    for key, value in task.pack(preprocessor, texts).items():
-        np.testing.assert_array_equal(value, task.inputs[key])
-    model = start_model(folder, task)
-    strings = keras.Input((), dtype="string")
-    keras.Model(strings, model(task.pack(preprocessor, strings))).save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    outputs = loaded(texts)
-    outputs = np.stack(list(outputs.values())) if isinstance(outputs, dict) else outputs
-    assert_close(outputs, predict(model, task.inputs))
 
 
 class Interruption(keras.callbacks.Callback):
@@ -230,19 +199,6 @@ def test_tags_of_padding_do_not_count(folder):
     assert losses[0] == losses[1]
 
 
-@pytest.mark.slow
-def test_only_the_head_learns_if_the_encoder_is_frozen(folder):
-    task = TASKS["classification"]
-    model = make_model(folder, task)
-    model.bert.trainable = False
-    model.compile(make_optimizer("adamw"), model.loss, jit_compile=False)
-    before = {variable.path: variable.numpy() for variable in model.variables}
-    losses = fit(model, task, epochs=5)
-    assert losses[-1] < losses[0]
-    changed = {v.path for v in model.weights if (v.numpy() != before[v.path]).any()}
-    assert changed == {"cls/classifier/output_weights", "cls/classifier/output_bias"}
-
-
 @pytest.mark.filterwarnings("error::UserWarning")  # "Skipping variable loading for optimizer ..."
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", ["embeddings", ""])
@@ -252,12 +208,16 @@ def test_a_loaded_model_goes_on_with_its_frozen_layers(frozen, is_wrapped, folde
     model = start_model(folder, task)
     (getattr(model.bert, frozen) if frozen else model.bert).trainable = False
     trainable = [variable.path for variable in model.trainable_variables]
+    before = {variable.path: variable.numpy() for variable in model.variables}
     if is_wrapped:
         inputs = {name: keras.Input((LENGTH,), dtype="int32", name=name) for name in task.inputs}
         model = keras.Model(inputs, model(inputs))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(make_optimizer("adamw"), loss, jit_compile=False)
     fit(model, task, epochs=2)
+    if not frozen:
+        changed = {v.path for v in model.weights if (v.numpy() != before[v.path]).any()}
+        assert changed == {"cls/classifier/output_weights", "cls/classifier/output_bias"}
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert [variable.path for variable in loaded.trainable_variables] == trainable
@@ -267,84 +227,33 @@ def test_a_loaded_model_goes_on_with_its_frozen_layers(frozen, is_wrapped, folde
     assert fit(loaded, task, epochs=2) == fit(model, task, epochs=2)
 
 
-def make_dataset(folder: pathlib.Path, task: Task) -> tf.data.Dataset:
-    """Makes batches of 16; the choices are raw strings, tokenized in the input.
-
-    The other tasks are arrays, because TensorFlow takes seconds for each such dataset.
-    """
-    columns = [task.inputs, task.labels] + ([] if task.weights is None else [task.weights])
-    if task.model is not BertMultipleChoice:
-        return tf.data.Dataset.from_tensor_slices(tuple(columns)).batch(16)
-    preprocessor = make_preprocessor(folder)
-    texts = np.reshape(task.texts(), (ROWS, CHOICES))
-    data = tf.data.Dataset.from_tensor_slices((texts, task.labels)).batch(16)
-    return data.map(
-        lambda texts, labels: (task.pack(preprocessor, tf.reshape(texts, [-1])), labels)
-    )
-
-
-def fit_everything(
-    folder: pathlib.Path, callbacks: Callable[[pathlib.Path, str], list]
-) -> dict[str, list[float]]:
-    """Returns the losses of every task's epochs."""
-    losses = {}
-    for name, task in TASKS.items():
-        model = make_model(folder, task)
-        options = {"shuffle": False, "verbose": 0, "callbacks": callbacks(folder, name)}
-        history = model.fit(make_dataset(folder, task), epochs=3, **options)
-        losses[name] = history.history["loss"]
-    return losses
-
-
-def saved_by_replicas(folder: pathlib.Path, name: str) -> pathlib.Path:
-    return folder.parent / f"{name}.keras"
-
-
-def replica_callbacks(folder: pathlib.Path, name: str) -> list[keras.callbacks.Callback]:
-    best = {"monitor": "loss", "save_best_only": True}
-    return [
-        keras.callbacks.ModelCheckpoint(saved_by_replicas(folder, name), **best),
-        keras.callbacks.EarlyStopping("loss", patience=4),
-    ]
-
-
-def fit_on_two_devices(folder: pathlib.Path) -> dict[str, list[float]]:
+def fit_on_two_devices(folder: pathlib.Path, task: Task, path: pathlib.Path) -> list[float]:
+    """Returns the loss of each epoch on two replicas; their best model is saved."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-        return fit_everything(folder, replica_callbacks)
+        model = make_model(folder, task)
+    best = keras.callbacks.ModelCheckpoint(path, monitor="loss", save_best_only=True)
+    return fit(model, task, 3, callbacks=[best, keras.callbacks.EarlyStopping("loss", patience=4)])
 
 
-@pytest.fixture(scope="module")
-def losses_of_replicas(folder) -> dict[str, list[list[float]]]:
-    """The losses of every task with two replicas and with one."""
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tagging", "answering"])
+def test_two_replicas_learn_as_one_and_save_as_one(name, folder, tmp_path):
+    task, path = TASKS[name], tmp_path / "best.keras"
     # In a process of its own: TensorFlow mixes up the all-reduces of several mirrored strategies.
     with concurrent.futures.ProcessPoolExecutor(
         1, multiprocessing.get_context("spawn"), max_tasks_per_child=1
     ) as pool:
-        two = pool.submit(fit_on_two_devices, folder)
-        one = fit_everything(folder, lambda folder, name: [])
-        return {name: [two.result()[name], one[name]] for name in TASKS}
-
-
-@pytest.mark.slow
-@EVERY_TASK
-def test_two_replicas_learn_as_one(name, losses_of_replicas):
-    two, one = losses_of_replicas[name]
+        two = pool.submit(fit_on_two_devices, folder, task, path).result()
+    model = make_model(folder, task)
+    one = fit(model, task, 3)
     assert len(one) == 3 and one[2] < one[0]
     assert_close(two, one)
-
-
-@pytest.mark.slow
-@EVERY_TASK
-def test_what_replicas_saved_is_loaded_by_one(name, folder, losses_of_replicas):
-    loaded = keras.models.load_model(saved_by_replicas(folder, name))
+    loaded = keras.models.load_model(path)
     assert loaded.optimizer.iterations == 9
-    expected = make_model(folder, TASKS[name])
-    fit(expected, TASKS[name], epochs=3)
-    np.testing.assert_allclose(
-        predict(loaded, TASKS[name].inputs), predict(expected, TASKS[name].inputs), atol=1e-3
-    )
+    scores = (predict(each, task.inputs) for each in (loaded, model))
+    np.testing.assert_allclose(*scores, atol=1e-3)
 
 
 @pytest.mark.slow

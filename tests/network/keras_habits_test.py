@@ -369,7 +369,6 @@ def test_pairs_are_known_to_a_trained_model(folder, tmp_path):
 
 
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy
-ONE_HOT = np.eye(2)[[LABELS.index(name) for name in NAMES]]
 
 
 @pytest.mark.slow

@@ -80,35 +80,6 @@ def test_predictions_of_words_are_padded(tmp_path):
     assert [word["label"] for word in model.tag(words)[1]] == labels
 
 
-def test_entities_are_words_joined(tmp_path, monkeypatch):
-    model = BertTokenClassifier.from_pretrained(write_model(tmp_path / "m", "tagger"))
-    words = [
-        ("Ada", "B-PER", 0.9),
-        ("Byron", "I-PER", 0.8),
-        ("left", "O", 0.7),
-        ("Oslo", "B-LOC", 1.0),
-    ]
-    text, row = "Ada Byron left Oslo", []
-    for word, label, score in words:
-        start = text.index(word)
-        end = start + len(word)
-        row.append({"word": word, "label": label, "score": score, "start": start, "end": end})
-    monkeypatch.setattr(BertTokenClassifier, "tag", lambda self, texts, batch_size: [row])
-    monkeypatch.setattr(BertTokenClassifier, "known_labels", ("O", "B-PER", "I-PER", "B-LOC"))
-    assert model.find_entities([text]) == [
-        [
-            {"type": "PER", "text": "Ada Byron", "start": 0, "end": 9, "score": 0.8},
-            {"type": "LOC", "text": "Oslo", "start": 15, "end": 19, "score": 1.0},
-        ]
-    ]
-    monkeypatch.setattr(BertTokenClassifier, "known_labels", ("O", "B-PER", "I-PER", "yes"))
-    assert [found["type"] for found in model.find_entities([text])[0]] == [
-        "B-PER",
-        "I-PER",
-        "B-LOC",
-    ]
-
-
 def test_choose(tmp_path):
     folder = write_model(tmp_path / "m", "encoder")
     keras.utils.set_random_seed(1)

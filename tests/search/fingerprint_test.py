@@ -13,8 +13,6 @@ from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.config import ModelConfig
 from bert_tf.search.bulk import Job, make_job
 from bert_tf.search.fingerprint import fingerprint
-from bert_tf.search.index import Index, build_index
-from bert_tf.search.segments import Batch
 from bert_tf.text.vocab import SPECIAL_TOKENS, Vocab
 from tests.checkpoints.made_checkpoint import make_checkpoint
 
@@ -99,15 +97,6 @@ def test_settings_without_effect_leave_it(changes: dict) -> None:
 )
 def test_equal_settings_may_be_written_differently(one: dict, other: dict) -> None:
     assert digest(**one) == digest(**other)
-
-
-def test_an_index_of_another_model_is_refused(tmp_path: pathlib.Path) -> None:
-    model = digest()
-    build_index(tmp_path / "index", [Batch(["a"], np.ones([1, 4]), ["a"])], model=model)
-    assert Index(tmp_path / "index", model).ids == ["a"]
-    other = digest(num_attention_heads=4)
-    with pytest.raises(ValueError, match=f"{model}.*{other}"):
-        Index(tmp_path / "index", other)
 
 
 def test_a_job_of_another_model_is_refused(tmp_path: pathlib.Path) -> None:

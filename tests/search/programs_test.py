@@ -240,18 +240,16 @@ def test_the_build_says_what_int8_finds(
     assert " int8 " not in finish(run("build_index", **given, output_dir=tmp_path / "b"))
 
 
+@pytest.mark.needs("bm25s", "Stemmer")
 def test_a_query_of_words_that_no_document_has(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("bm25s")
-    pytest.importorskip("Stemmer")
     batch = Batch(list(TEXTS), np.ones([3, 2]), list(TEXTS.values()))
     build_index(tmp_path / "index", [batch], model="m")
     done = run("search", index=tmp_path / "index", query="zebra", mode="words")
     assert len(done.stdout.splitlines()) == 2 and done.stdout.startswith("zebra\n      No ")
 
 
+@pytest.mark.needs("bm25s", "Stemmer")
 def test_measures_are_shown_where_a_run_file_cannot_hold_the_ids(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("bm25s")
-    pytest.importorskip("Stemmer")
     names = ["a b", "c"]
     texts = ["the owl eats mice", "the bee"]
     build_index(tmp_path / "index", [Batch(names, np.ones([2, 2]), texts)], model="m")
@@ -264,11 +262,10 @@ def test_measures_are_shown_where_a_run_file_cannot_hold_the_ids(tmp_path: pathl
     assert "'a b'" in done.printed and not (tmp_path / "a.run").exists()
 
 
+@pytest.mark.needs("bm25s", "Stemmer")
 def test_a_document_is_scored_by_its_best_passage(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("bm25s")
-    pytest.importorskip("Stemmer")
     passages = {
         "a#1": "The owl is in the barn, and the bee is not.",
         "a#2": "An owl saw the owl.",

@@ -104,7 +104,8 @@ def test_a_bad_loss_is_left_out(tmp_path, monkeypatch, policy, parts, factor, wh
     assert trainer.step == STEPS
     check_weights(trainer, parts)
     (event,) = events(tmp_path)
-    assert (event["step"], event["done"], event["number"]) == (8, policy, 1)
+    assert (event["step"], event["done"]) == (8, policy)
+    assert event.get("number") == (1 if policy == "rewind" else None)
     assert what in event["event"]
     if factor > 1:
         assert event["loss"] > 50 and event["loss"] > event["loss_limit"]

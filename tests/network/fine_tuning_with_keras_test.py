@@ -155,7 +155,9 @@ def test_fit_learns_and_a_loaded_model_goes_on(name, folder, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(predict(loaded, task.inputs), scores)
-    inputs = {name: keras.Input(v.shape[1:], dtype="int32") for name, v in task.inputs.items()}
+    inputs = {}
+    for key, values in task.inputs.items():
+        inputs[key] = keras.Input(values.shape[1:], dtype="int32", name=key)
     assert_close(predict(keras.Model(inputs, loaded(inputs)), task.inputs), scores)
     assert type(loaded.optimizer) is type(model.optimizer)
     assert loaded.optimizer.iterations == 75

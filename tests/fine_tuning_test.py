@@ -203,7 +203,7 @@ def movements(path, before):
 
 @pytest.mark.slow
 def test_layers_learn_at_rates_of_their_own_or_not_at_all(folder):
-    model = write_tiny_model(folder / "two_layers")
+    model = write_tiny_model(folder / "two_layers", num_hidden_layers=2)
     before = read_checkpoint(model)
     one_step = {"num_train_steps": 1, "do_eval": "false", "learning_rate": 1e-3}
     one_step["init_checkpoint"] = model

@@ -381,7 +381,7 @@ def _purpose(
 def stated_labels(values: dict[str, Any], path: pathlib.Path) -> tuple[str, ...]:
     """Returns the names of the classes; () if they are only LABEL_0, LABEL_1 ..."""
     names = json_field(values, "id2label", dict, path, nullable=True) or {}
-    if set(names) != {str(index) for index in range(len(names))}:
+    if set(names) != set(map(str, range(len(names)))):
         raise ValueError(f"{path}: id2label {names!r}, expected names by number: 0, 1, 2 ...")
     nameless = [index for index, name in names.items() if name is None]
     if nameless:

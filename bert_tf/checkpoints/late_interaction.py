@@ -126,7 +126,9 @@ def _read(values: Fields, settings: Settings, file: pathlib.Path) -> Fields:
     fields: Fields = {}
     for key, (field, default) in settings.items():
         kind = JSON_TYPES.get(type(default), type(default))
-        least = 1 if field.endswith("_length") else None
+        least = None
+        if field.endswith("_length"):
+            least = 1
         value = json_field(values, key, kind, file, nullable=True, least=least, default=default)
         fields[field] = tuple(value) if isinstance(value, list) else value
     return fields

@@ -160,9 +160,8 @@ def _read_cross_encoder(
         settings["max_seq_length"] = str(length)
     checkpoint = dataclasses.replace(checkpoint, settings=settings)
     types = [module.kind for module in modules]
-    is_sigmoid = values.get("activation_fn") == SIGMOID
     if types == ["Transformer"]:
-        return _with_sigmoid(checkpoint) if is_sigmoid else checkpoint
+        return _with_activation(checkpoint, values)
     is_right = types[1:2] == ["Pooling"] and types[-1] == "Dense"
     is_right = is_right and not {*TYPES_BEFORE} & set(types[2:])
     _check_order(
@@ -191,12 +190,12 @@ def _read_cross_encoder(
         weights={**checkpoint.weights, **weights},
         labels=labels if len(labels) == num_labels else (),
     )
-    return _with_sigmoid(checkpoint) if is_sigmoid else checkpoint
+    return _with_activation(checkpoint, values)
 
 
-def _with_sigmoid(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns a cross-encoder whose scores pass a sigmoid: of several labels, each by itself."""
-    if checkpoint.num_labels < 2:
+def _with_activation(checkpoint: Checkpoint, values: dict[str, Any]) -> Checkpoint:
+    """Returns a cross-encoder with several labels, each by itself, if its scores pass a sigmoid."""
+    if values.get("activation_fn") != SIGMOID or checkpoint.num_labels < 2:
         return checkpoint
     return dataclasses.replace(checkpoint, problem_type="multi_label")
 

@@ -61,7 +61,7 @@ def _read_shards(path: pathlib.Path) -> Weights:
             raise ValueError(f"{path}: the shard {name!r} is outside of its folder.")
         weights |= read_weight_file(path.parent / name)
     # In an index of TensorFlow's weights the names begin with that of the model.
-    received = {pytorch_name(name) for name in weights}
+    received = set(map(pytorch_name, weights))
     missing = [name for name in sorted(shards) if pytorch_name(name) not in received]
     if missing:
         raise ValueError(f"{path} names weights that are in no shard: {missing[:5]}.")

@@ -106,8 +106,9 @@ def check_post_processor(
         "num_separators": options.num_separators,
     }
     # MPNet's template gives the second text type 1, which its model does not read.
-    is_unread = options.num_separators == 2 or omits_types(path.parent)
-    second_types = (0, 1) if is_unread else (1,)
+    second_types = [1]
+    if options.num_separators == 2 or omits_types(path.parent):
+        second_types.append(0)
     is_right = {name: found[name] for name in expected} == expected
     if not is_right or found["second_type"] not in second_types or "class_at_end" in found:
         raise ValueError(

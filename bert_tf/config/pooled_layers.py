@@ -107,10 +107,12 @@ def steps_as_text(steps: Sequence[Step]) -> str:
     for step in steps:
         if isinstance(step, DenseStep):
             bias = "bias" if step.use_bias else "nobias"
-            residual = ":residual" if step.residual else ""
-            parts.append(f"dense:{step.out_features}:{step.activation}:{bias}{residual}")
+            part = f"dense:{step.out_features}:{step.activation}:{bias}"
+            if step.residual:
+                part += ":residual"
         else:
-            parts.append(step.norm)
+            part = step.norm
+        parts.append(part)
     return "+".join(parts)
 
 

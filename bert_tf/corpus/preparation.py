@@ -278,8 +278,9 @@ def train_vocabulary(
         return Vocab(tuple(train_vocab(words, vocab_size)))
     documents = itertools.chain.from_iterable(map(read_documents, parts))
     sentences = itertools.chain.from_iterable(documents)
-    train = train_unigram_vocab if tokenizer == UNIGRAM else train_bpe_vocab
-    return train(sentences, vocab_size)
+    if tokenizer == UNIGRAM:
+        return train_unigram_vocab(sentences, vocab_size)
+    return train_bpe_vocab(sentences, vocab_size)
 
 
 def _tokens(

@@ -370,7 +370,7 @@ class BertEncoder(FromPretrained, keras.Model):
         config = self.config
         patterns = {}
         # Masks and biases are computed once for all layers of a kind, not in each layer.
-        for is_local in {config.is_local(index) for index in range(config.num_hidden_layers)}:
+        for is_local in set(map(config.is_local, range(config.num_hidden_layers))):
             patterns[is_local] = AttentionPattern(
                 layout, config, is_local, memory_length=memory_length
             )

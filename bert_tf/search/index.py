@@ -160,7 +160,7 @@ def replace_in_index(
         after = _write_batches(folder, writer, batches)
         rows_by_id = _rows_by_id(index)
         if index.manifest.passages:
-            written = {document_of(name) for name in written}
+            written = set(map(document_of, written))
         replaced = [rows_by_id[name] for name in written if name in rows_by_id]
         if replaced:
             after = _without(index, after, replaced)

@@ -135,7 +135,7 @@ class TokenIndex:
         """Reads a file that `save` wrote; ValueError if it is not one."""
         try:
             with np.load(path) as arrays:
-                ids = arrays["ids"].tolist() if "ids" in arrays else ()
+                ids = np.asarray(arrays.get("ids", ())).tolist()
                 return cls(arrays["vectors"], arrays["starts"], arrays["scales"], ids)
         except (OSError, KeyError, EOFError, ValueError) as error:
             raise ValueError(

@@ -106,12 +106,13 @@ def check_model(path: str) -> None:
     if is_hub_name(path):
         return
     local = pathlib.Path(path).expanduser()
-    if not local.exists():
-        if not glob.glob(glob.escape(os.fspath(local)) + ".*"):  # noqa: PTH207
-            raise ValueError(f"{path} does not exist; {advice(path)}.")
+    if not local.exists() and not glob.glob(glob.escape(os.fspath(local)) + ".*"):  # noqa: PTH207
+        raise ValueError(f"{path} does not exist; {advice(path)}.")
+    if not local.is_dir():
         return
-    entries = sorted(local.iterdir()) if local.is_dir() else []
-    may_be_model = [one for one in entries if one.is_dir() or one.suffix not in BESIDE_MODELS]
-    if local.is_dir() and not may_be_model:
-        names = [one.name for one in entries[:10]]
-        raise ValueError(f"{path} holds {names or 'nothing'}, no file of a model; {advice(path)}.")
+    names = []
+    for entry in sorted(local.iterdir()):
+        if entry.is_dir() or entry.suffix not in BESIDE_MODELS:
+            return
+        names.append(entry.name)
+    raise ValueError(f"{path} holds {names[:10] or 'nothing'}, no file of a model; {advice(path)}.")

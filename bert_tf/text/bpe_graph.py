@@ -38,7 +38,7 @@ class BpeModel(tf.Module):
         for code, index in character_ids.items():
             of_character[code] = index
         self._of_character = PagedTable.pack(of_character)
-        self._sizes = np.array([len(token) for token in vocab.tokens], np.int32)
+        self._sizes = np.array(list(map(len, vocab.tokens)), np.int32)
         self._sizes[self._byte_ids] = 0  # One symbol, whatever the length of the name.
         self._merges = MergeTable.build(vocab.ids, vocab.merges)
 

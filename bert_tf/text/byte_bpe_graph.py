@@ -116,8 +116,8 @@ def _nfc_kinds() -> PagedTable:
     for code in range(NUM_CODE_POINTS):
         if not 0xD800 <= code < 0xE000 and nfc.normalize(chr(code)) != chr(code):
             kinds[code] = _NFC_CHANGES
-    kinds[[ord(char) for char in nfc.composing_characters()]] = _NFC_COMPOSING
-    kinds[[ord(char) for char in nfc.unknown_characters()]] = _NFC_UNKNOWN
+    kinds[list(map(ord, nfc.composing_characters()))] = _NFC_COMPOSING
+    kinds[list(map(ord, nfc.unknown_characters()))] = _NFC_UNKNOWN
     return PagedTable.pack(kinds)
 
 

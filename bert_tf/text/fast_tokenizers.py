@@ -93,7 +93,7 @@ class FastTokenizer(Generic[VocabT]):
         self._word_ids = BoundedCache(encode)
         contents = [token.content for token in vocab.added_tokens]
         # Some are searched for in the text itself, some in the normalized text.
-        contents += filter(None, [self.normalize(content) for content in contents])
+        contents += filter(None, list(map(self.normalize, contents)))
         self._added_beginnings = common_prefixes(contents)
 
     def __reduce__(self) -> tuple:

@@ -113,7 +113,7 @@ def is_blank(code_points: tf.Tensor) -> tf.Tensor:
 @functools.cache
 def _blank_table() -> PagedTable:
     values = np.zeros(NUM_CODE_POINTS, np.uint8)
-    values[[ord(char) for char in SPACES]] = 1
+    values[list(map(ord, SPACES))] = 1
     return PagedTable.pack(values)
 
 
@@ -251,7 +251,7 @@ def _replace_step(step: dict[str, Any]) -> Step:
                 f"the string {string!r} of the normalizer overlaps with itself, which is not "
                 "available in the graph; give token ids."
             )
-        find = functools.partial(_string_starts, codes=[ord(char) for char in string])
+        find = functools.partial(_string_starts, codes=list(map(ord, string)))
     else:
         match = _RUNS_OF_SPACES.fullmatch(pattern["Regex"])
         if not match:

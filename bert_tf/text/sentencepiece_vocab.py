@@ -353,7 +353,7 @@ def _model_json(vocab: SentencePieceVocab) -> dict[str, Any]:
             "type": "Unigram",
             "unk_id": vocab.unk_id,
             # Tokens without a score are left out: no text is divided into them.
-            "vocab": [list(pair) for pair in zip(vocab.tokens, vocab.scores, strict=False)],
+            "vocab": list(map(list, zip(vocab.tokens, vocab.scores, strict=False))),
             "byte_fallback": False,
         }
     return bpe_model(vocab, vocab.unk)

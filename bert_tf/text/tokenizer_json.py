@@ -209,7 +209,7 @@ def bpe_model(vocab: TokenizerJsonVocab, unk_token: str | None = None) -> dict[s
         "byte_fallback": unk_token is not None,
         "ignore_merges": False,
         "vocab": vocab.ids,
-        "merges": [list(pair) for pair in vocab.merges],
+        "merges": list(map(list, vocab.merges)),
     }
 
 

@@ -38,7 +38,7 @@ def check(path: pathlib.Path, model_dir: str = "") -> Iterator[str]:
         f"kind        {escaped(card['kind'])}{labels}\n"
         f"rows        at most {card['max_seq_length']} tokens, vocabulary of {len(model.vocab)}\n"
         f"weights     {escaped(card['quantize'])}, {num_bytes(path) / 1e6:.1f} MB\n"
-        f"outputs     {', '.join(escaped(name) for name in card['outputs'])}"
+        f"outputs     {', '.join(map(escaped, card['outputs']))}"
     )
     kinds = {node.op_type for node in stored.graph.node}
     foreign = {node.op_type for node in stored.graph.node if node.domain not in ("", "ai.onnx")}

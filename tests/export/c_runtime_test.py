@@ -23,7 +23,7 @@ from export.checks.op_check import foreign_ops, used_ops
 from export.checks.stored_model import StoredModel, read
 from tests.export import c_runtime
 from tests.export.made_models import PURPOSE_OF_KIND, export_model, write_byte_bpe
-from tests.shared_data import golden_file
+from tests.shared_data import golden_file, shared_data
 
 PYTHON = os.environ.get("C_RUNTIME_PYTHON", sys.executable)
 WORDPIECE = ["FastWordpieceTokenizeWithOffsets"]
@@ -36,6 +36,8 @@ TEXT_OPS = {
     "SentencePiece": [],
     "byte-level BPE": [],
 }
+NEEDS = {"late_interaction": pytest.mark.needs(data="fixtures/families/colbert")}
+NAMES = [pytest.param(name, marks=NEEDS.get(name, ())) for name in TEXT_OPS]
 
 
 def write_exports(folder: pathlib.Path, name: str, index: pathlib.Path) -> list[pathlib.Path]:
@@ -54,6 +56,8 @@ def write_exports(folder: pathlib.Path, name: str, index: pathlib.Path) -> list[
     elif name == "search":
         source = ""
         options = {"index": str(index)}
+    elif name == "late_interaction":
+        source = str(shared_data("fixtures", "families", "colbert", "stanford"))
     elif name == "bfloat16":
         source = str(golden_file("families", "sentence_transformers", "mean_normalize"))
         options = {"precision": "bfloat16"}
@@ -85,7 +89,7 @@ def run_in_c(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TEXT_OPS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_saved_model_answers_without_python(tmp_path, search_index, name) -> None:
     for folder in write_exports(tmp_path, name, search_index):
         stored = read(folder)

@@ -94,6 +94,10 @@ def test_answers_are_the_same(tmp_path, record_property, threshold, is_multiling
         assert [row["answer"] for row in first] == [row["answer"] for row in expected[:2]]
 
     rows = rest_rows(tmp_path / "saved" / "1", {"question": QUESTIONS[:6], "context": CONTEXTS[:6]})
+    # A word that a long context repeats may have the same score at several places: which of them
+    # comes first depends on the batch.
+    for row in (*expected, *rows):
+        del row["start"], row["end"]
     assert largest_difference(expected, rows) <= TOLERANCE
 
 

@@ -10,7 +10,7 @@ from bert_tf.system.startup_lines import has_gpu, is_shown
 
 PROGRAM = """
 import os
-from bert_tf import config_flags
+from bert_tf.config import config_flags
 
 def main(_):
     import tensorflow as tf

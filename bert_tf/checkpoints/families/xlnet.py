@@ -84,8 +84,9 @@ def read_config(values: dict[str, Any], path: pathlib.Path) -> ModelConfig:
 
 def _length(values: dict[str, Any], key: str, default: int, path: pathlib.Path) -> int:
     """Returns a number of tokens of memories; 0 for null."""
-    without = 0 if key in values else default
-    return json_field(values, key, int, path, nullable=True, least=0, default=without)
+    if key in values:
+        default = 0  # of null
+    return json_field(values, key, int, path, nullable=True, least=0, default=default)
 
 
 def _pooling(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:

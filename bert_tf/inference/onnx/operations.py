@@ -112,7 +112,7 @@ def convert(graph: GraphBuilder, op: Operation) -> None:
     Raises:
       ValueError: if the operation is not on the list.
     """
-    inputs = [graph.value(tensor) for tensor in op.inputs]
+    inputs = list(map(graph.value, op.inputs))
     if op.type in UNCHANGED:
         outputs = inputs
     elif op.type in SAME:

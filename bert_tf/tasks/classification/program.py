@@ -252,7 +252,9 @@ class Classifier(Program):
     ) -> None:
         """Writes report.html."""
         folder = self.folder
-        report = "" if self.kind == "regression" else read_optional_text(folder / "report.txt")
+        report = ""
+        if self.kind != "regression":
+            report = read_optional_text(folder / "report.txt")
         page = run_page(
             # A later command may predict the file that was evaluated, without evaluating again.
             f"{folder.name}: {self.files.get('eval') or self.files['predict']}",

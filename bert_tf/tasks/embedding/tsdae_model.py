@@ -231,7 +231,7 @@ class BertDenoiser(BertEmbedder):
         weights = layout.unpad(ops.reshape(mask[:, 1:], (-1,)))  # [U]
         config = self.config
         # Layers with a window and layers without share one pattern each.
-        kinds = {config.is_local(index) for index in range(config.num_hidden_layers)}
+        kinds = set(map(config.is_local, range(config.num_hidden_layers)))
         patterns = {is_local: CausalPattern(layout, config, is_local) for is_local in kinds}
         hidden = self.bert.embed(read, dropout_seed, layout)  # [U, D]
         shared_terms = self.bert.shared_terms(layout)

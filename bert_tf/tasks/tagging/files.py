@@ -126,7 +126,7 @@ def _write_tables(
     tag_column: int | str,
     reading: TableConfig | None,
 ) -> None:
-    formats = {is_json_text(name) for name in tables}
+    formats = set(map(is_json_text, tables))
     if len(formats) > 1 or len(tables) < len(names):
         raise ValueError(
             f"{', '.join(names)}: files of different formats cannot be written into one; tag them "

@@ -247,8 +247,8 @@ def test_tensorflow_datasets(store):
     acceptable = classes("unacceptable", "acceptable")
     store("cola", {"train": [1, 0], "test": [-1]}, acceptable, ["sentence"])
     assert brief(read_glue(GLUE["cola"], "tfds:bert_tf_glue", "train")) == [
-        ("sentence 0", "", "1", "0"),
-        ("sentence 1", "", "0", "1"),
+        ("sentence 0", None, "1", "0"),
+        ("sentence 1", None, "0", "1"),
     ]
     (example,) = read_glue(GLUE["cola"], "tfds:bert_tf_glue", "test")
     assert example.label is None

@@ -214,7 +214,7 @@ def read_tuples(x: Column) -> list[list[Any]]:
         read_column(column, f"x[{number}]" if is_columns else "x")
         for number, column in enumerate(given)
     ]
-    sizes = {len(column) for column in columns}
+    sizes = set(map(len, columns))
     if len(sizes) > 1:
         raise ValueError(
             f"x has columns of {min(sizes):,} and of {max(sizes):,} values; expected the same "

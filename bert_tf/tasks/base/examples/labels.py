@@ -159,5 +159,5 @@ class LabelNames:
 
     def are_same(self, others: Iterable[str]) -> bool:
         """Returns whether other labels are the same, in any order and spelling."""
-        indices = {self.find(name) for name in others}
+        indices = set(map(self.find, others))
         return indices == set(range(len(self.names)))

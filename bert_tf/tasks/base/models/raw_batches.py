@@ -74,7 +74,8 @@ def pack_stream(data: Any, pack: Pack) -> PackedBatches | Iterator[KerasBatch]:
     """Returns the data with packed batches."""
     if isinstance(data, keras.utils.PyDataset):
         return PackedBatches(data, pack)
-    return map(pack, data)
+    # A generator expression, because Keras does not accept `map` as a generator either.
+    return (pack(batch) for batch in data)
 
 
 def inputs_in(data: Iterable[Any], steps: int | None) -> Iterator[Any]:

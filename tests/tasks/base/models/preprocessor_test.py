@@ -205,7 +205,7 @@ def test_byte_level_bpe_equals_packing_also_when_saved(tmp_path):
     layer = BertPreprocessor(vocab, False, max_seq_length=14)
     rows = [pack(vocab, encode(a), encode(b), 14) for a, b in zip(first, second, strict=True)]
     assert_same(layer(first, second), pad_batch(rows, vocab.pad_id))
-    single = [pack(vocab, encode(a), [], 14) for a in first]
+    single = [pack(vocab, encode(a), None, 14) for a in first]
     assert_same(layer(first), pad_batch(single, vocab.pad_id))
     texts = keras.Input((), dtype="string")
     keras.Model(texts, layer(texts)).save(tmp_path / "model.keras")

@@ -214,7 +214,9 @@ def test_layers_learn_at_rates_of_their_own_or_not_at_all(folder):
     for name, moved in plain.items():
         part = next(part for part in factors if name.startswith(f"bert/{part}/"))
         assert moved.max() > 0, name
-        assert_close(decayed[name], factors[part] * moved, err_msg=name)
+        # Movements are differences of weights, which are rounded to the bits of the weights.
+        scale = np.abs(before.weights[name]).max()
+        assert_close(decayed[name], factors[part] * moved, scale=scale, err_msg=name)
         is_frozen = part in ("embeddings", "encoder/layer_0")
         assert (frozen[name].max() == 0) == is_frozen, name
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -182,6 +184,15 @@ def write_joint_model(tmp_path):
     weights = make_weights(made.config, ("joint_squad", "answerable"), rng)
     write_checkpoint(dataclasses.replace(made, weights=weights), tmp_path / "joint", "bert_tf")
     return tmp_path / "joint"
+
+
+@pytest.mark.slow
+def test_a_joint_head_is_found_by_a_process_that_has_not_imported_it(tmp_path):
+    folder = str(write_joint_model(tmp_path))
+    program = "import bert_tf, sys; print(bert_tf.BertSpanLabeler.from_pretrained(sys.argv[1]))"
+    command = [sys.executable, "-c", program, folder]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "BertJointSpanLabeler" in done.stdout, done.stderr
 
 
 @pytest.mark.slow

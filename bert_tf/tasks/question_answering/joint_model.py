@@ -23,7 +23,7 @@ from bert_tf.tasks.question_answering.joint_head import (
     answer_mask,
     joint_losses,
 )
-from bert_tf.tasks.question_answering.model import CLASSES_OF_HEADS, BertSpanLabeler
+from bert_tf.tasks.question_answering.model import JOINT_HEAD, BertSpanLabeler
 
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
@@ -55,7 +55,7 @@ class BertJointSpanLabeler(BertSpanLabeler):
       `no_answer_logit` float32 [B].
     """
 
-    head_name = "joint_squad"
+    head_name = JOINT_HEAD
     rank = staticmethod(rank_beam_outputs)
     others_reading = ()
 
@@ -157,6 +157,3 @@ class BertJointSpanLabeler(BertSpanLabeler):
         if cls.head_name in checkpoint.heads:
             arguments["answerable"] = "answerable" in checkpoint.heads
         return arguments
-
-
-CLASSES_OF_HEADS[BertJointSpanLabeler.head_name] = BertJointSpanLabeler

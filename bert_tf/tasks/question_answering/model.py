@@ -17,6 +17,7 @@ from bert_tf.tasks.base.examples.columns import check_count, read_column
 from bert_tf.tasks.base.models.fine_tuned import FineTunedModel
 from bert_tf.tasks.base.models.graph_labels import LabelAccuracy
 from bert_tf.tasks.base.models.raw_batches import KerasBatch
+from bert_tf.tasks.base.serving.kind import import_object
 from bert_tf.tasks.question_answering.answers import END, START, QuestionAnswers
 from bert_tf.tasks.question_answering.columns import read_asked, with_answer
 from bert_tf.tasks.question_answering.features import SquadExamples, make_examples
@@ -26,9 +27,9 @@ from bert_tf.text.packing import INPUTS
 if typing.TYPE_CHECKING:
     from bert_tf.checkpoints.checkpoint import Checkpoint
 
-# Subclasses by the name of their head, which `BertSpanLabeler.from_checkpoint` creates. Each
-# subclass registers itself.
-CLASSES_OF_HEADS: dict[str, type["BertSpanLabeler"]] = {}
+# The subclass with another head, which `BertSpanLabeler.from_checkpoint` creates.
+JOINT_HEAD = "joint_squad"
+JOINT_MODEL = "bert_tf.tasks.question_answering.joint_model.BertJointSpanLabeler"
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -149,10 +150,9 @@ class BertSpanLabeler(QuestionAnswers, FineTunedModel):
     ) -> Self:
         """Creates the model from a loaded checkpoint, whose head determines the class."""
         # Only the base class chooses its class by the head, and only if it keeps that head.
-        for head, model_class in CLASSES_OF_HEADS.items():
-            if cls is BertSpanLabeler and head in checkpoint.heads and not new_head:
-                model = model_class.from_checkpoint(checkpoint, allow_missing, **arguments)
-                return typing.cast(Self, model)
+        if cls is BertSpanLabeler and JOINT_HEAD in checkpoint.heads and not new_head:
+            model_class = import_object(JOINT_MODEL)
+            return model_class.from_checkpoint(checkpoint, allow_missing, **arguments)
         return super().from_checkpoint(checkpoint, allow_missing, new_head, **arguments)
 
     @classmethod

@@ -266,13 +266,18 @@ def test_generators_of_texts_and_what_they_cannot(folder):
         model.fit(Batches(), verbose=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_class", "options", "batch"),
     [
         (BertTokenClassifier, {"labels": ["O", "B"]}, ([["a", "b"], ["c"]], [["O", "B"], ["O"]])),
-        (BertSpanLabeler, {"new_head": True}, ((["a?"], ["a b c"]), ["b c"])),
-        (BertMultipleChoice, {"new_head": True}, ((["a"], [["b", "c"]]), [1])),
+        pytest.param(
+            *(BertSpanLabeler, {"new_head": True}, ((["a?"], ["a b c"]), ["b c"])),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(BertMultipleChoice, {"new_head": True}, ((["a"], [["b", "c"]]), [1])),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_streams_of_other_tasks(folder, model_class, options, batch):

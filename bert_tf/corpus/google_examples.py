@@ -150,10 +150,7 @@ def _draw_pairs(
         else:
             ids_b = sum(document[middle:last], [])
             first = last
-        # Tokens of the longer list are dropped, at the front or back, until both fit.
-        while len(ids_a) + len(ids_b) > max_length:
-            longer = ids_a if len(ids_a) > len(ids_b) else ids_b
-            del longer[0 if generator.random() < 0.5 else -1]
+        _truncate(ids_a, ids_b, max_length, generator)
         yield ids_a, ids_b, is_random_next
 
 
@@ -172,6 +169,15 @@ def _draw_partner(
         if len(ids) >= target:
             break
     return ids
+
+
+def _truncate(
+    ids_a: list[int], ids_b: list[int], max_length: int, generator: random.Random
+) -> None:
+    """Drops tokens of the longer list, at the front or back, until both fit; changes the lists."""
+    while len(ids_a) + len(ids_b) > max_length:
+        longer = ids_a if len(ids_a) > len(ids_b) else ids_b
+        del longer[0 if generator.random() < 0.5 else -1]
 
 
 def _draw_masks(

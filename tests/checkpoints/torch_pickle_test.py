@@ -13,75 +13,25 @@ import zipfile
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from bert_tf.checkpoints.torch_pickle import MAX_PICKLE_BYTES, read_torch_weights
-from tests.shared_data import golden_file
+from tests.checkpoints.made_pickle import (
+    EMPTY,
+    FLOATS,
+    REBUILD,
+    SIX,
+    Hostile,
+    call,
+    name,
+    number,
+    numbers,
+    state_dict,
+    storage,
+    tensor,
+    text,
+    write,
+)
 from tests.slow_variants import slow_where
-
-REBUILD = "torch._utils._rebuild_tensor_v2"
-FLOATS = {"0": struct.pack("<6f", *range(6))}
-
-
-def text(value: str) -> bytes:
-    encoded = value.encode()
-    return b"X" + struct.pack("<I", len(encoded)) + encoded
-
-
-def number(value: int) -> bytes:
-    if -(2**31) <= value < 2**31:
-        return b"J" + struct.pack("<i", value)
-    encoded = pickle.encode_long(value)
-    return b"\x8a" + bytes([len(encoded)]) + encoded
-
-
-def tuple_of(*items: bytes) -> bytes:
-    return b"(" + b"".join(items) + b"t"
-
-
-def numbers(*values: int) -> bytes:
-    return tuple_of(*map(number, values))
-
-
-def name(dotted: str) -> bytes:
-    module, last = dotted.rsplit(".", 1)
-    return f"c{module}\n{last}\n".encode()
-
-
-def call(dotted: str, *arguments: bytes) -> bytes:
-    return name(dotted) + tuple_of(*arguments) + b"R"
-
-
-EMPTY = call("collections.OrderedDict")
-
-
-def storage(size: int, kind: str = "torch.FloatStorage", key: str = "0") -> bytes:
-    described = tuple_of(text("storage"), name(kind), text(key), text("cpu"), number(size))
-    return described + b"Q"
-
-
-def tensor(stored: bytes, shape: tuple, strides: tuple, offset: int = 0) -> bytes:
-    view = (number(offset), numbers(*shape), numbers(*strides))
-    return call(REBUILD, stored, *view, b"\x89", EMPTY)
-
-
-def state_dict(items: dict[str, bytes]) -> bytes:
-    pairs = b"".join(text(key) + value for key, value in items.items())
-    return b"\x80\x02" + EMPTY + b"(" + pairs + b"u."
-
-
-SIX = state_dict({"a": tensor(storage(6), (6,), (1,))})
-
-
-def write(
-    path: pathlib.Path, pickled: bytes = SIX, storages: dict = FLOATS, **others: bytes
-) -> pathlib.Path:
-    entries = {"data.pkl": pickled, "version": b"3\n", "byteorder": b"little"} | others
-    entries |= {f"data/{key}": content for key, content in storages.items()}
-    with zipfile.ZipFile(path, "w") as zipped:
-        for entry, content in entries.items():
-            zipped.writestr(f"model/{entry}", content)
-    return path
 
 
 def assert_refused(path: pathlib.Path, message: str) -> None:
@@ -175,16 +125,6 @@ def test_parameters_metadata_and_newer_protocols_are_read(tmp_path):
     framed = framed.replace(name("collections.OrderedDict"), stacked)
     weights = read_torch_weights(write(tmp_path / "f", framed))
     assert [array.tolist() for array in weights.values()] == [[0, 1, 2, 3, 4, 5]] * 2
-
-
-class Hostile:
-    """Makes a file as it is unpickled."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return exec, (f"open({str(self.path)!r}, 'w').close()",)
 
 
 @pytest.mark.parametrize("protocol", range(6))
@@ -330,76 +270,6 @@ def test_zip_files_that_torch_does_not_write_are_refused(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped:
         zipped.writestr("model/data.pkl", SIX)
     assert_refused(path, "'model/data.pkl' .*compress")
-
-
-def old_file(**changes: bytes) -> bytes:
-    """Returns a file as torch wrote it before 1.6: six floats under the key "7"."""
-    described = tuple_of(
-        text("storage"), name("torch.FloatStorage"), text("7"), text("cpu"), number(6), b"N"
-    )
-    parts = {
-        "magic": pickle.dumps(0x1950A86A20F9469CFC6C, 2),
-        "protocol": pickle.dumps(1001, 2),
-        "machine": pickle.dumps({"little_endian": True, "type_sizes": {"int": 4}}, 2),
-        "state_dict": state_dict({"a": tensor(described + b"Q", (3, 2), (1, 3))}),
-        "keys": pickle.dumps(["7"], 2),
-        "storage": struct.pack("<q6f", 6, *range(6)),
-    }
-    return b"".join((parts | changes).values())
-
-
-def test_files_of_torch_before_1_6_are_read(tmp_path):
-    path = tmp_path / "f"
-    path.write_bytes(old_file())
-    assert read_torch_weights(path)["a"].tolist() == [[0, 3], [1, 4], [2, 5]]
-
-    folder = golden_file("families", "old_weights")
-    expected = safetensors.numpy.load_file(folder / "safetensors" / "model.safetensors")
-    for kind in ("legacy_bin", "legacy_bin_gamma_beta", "zip_bin"):
-        weights = read_torch_weights(folder / kind / "pytorch_model.bin")
-        renamed = {}
-        for key, value in weights.items():
-            key = key.replace("LayerNorm.gamma", "LayerNorm.weight")
-            renamed[key.replace("LayerNorm.beta", "LayerNorm.bias")] = value
-        assert expected.keys() <= renamed.keys()
-        for key, value in expected.items():
-            np.testing.assert_array_equal(renamed[key], value)
-
-
-OLD_LIES = {
-    "protocol": pickle.dumps(1002, 2),
-    "machine": pickle.dumps({"little_endian": False}, 2),
-    "keys": pickle.dumps(["8"], 2),
-    "storage": struct.pack("<q7f", 7, *range(7)),
-    "state_dict": state_dict({"a": tensor(storage(6, key="8"), (6,), (1,))}),
-}
-
-
-@pytest.mark.parametrize("part", OLD_LIES)
-def test_old_files_that_contradict_themselves_are_refused(tmp_path, part):
-    path = tmp_path / "f"
-    path.write_bytes(old_file(**{part: OLD_LIES[part]}))
-    with pytest.raises(ValueError, match=str(path)):
-        read_torch_weights(path)
-
-
-def test_cut_old_files_are_refused_wherever_they_are_cut(tmp_path):
-    path = tmp_path / "f"
-    content = old_file()
-    for size in range(len(content)):
-        path.write_bytes(content[:size])
-        with pytest.raises(ValueError, match=str(path)):
-            read_torch_weights(path)
-
-
-def test_hostile_old_file_is_named_and_not_run(tmp_path):
-    target = tmp_path / "made"
-    for part in ("machine", "state_dict", "keys"):
-        path = tmp_path / "f"
-        path.write_bytes(old_file(**{part: pickle.dumps(Hostile(target), 2)}))
-        with pytest.raises(ValueError, match=r"exec"):
-            read_torch_weights(path)
-        assert not target.exists()
 
 
 def restate(content: bytes, stored: int, size: int, method: int = 0) -> bytes:

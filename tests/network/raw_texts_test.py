@@ -480,10 +480,9 @@ def test_a_model_of_ids_takes_no_texts(folder):
     model = start_model(folder, preprocessor=None)
     assert model.preprocessor is None and not model.bert.unpad
     for texts in (TEXTS, np.array(TEXTS), (TEXTS, TEXTS)):
-        with pytest.raises(ValueError, match="model.preprocessor = "):
-            model.fit(texts, NAMES)
-        with pytest.raises(ValueError, match="model.preprocessor = "):
-            model.classify(texts)
+        for call in (lambda texts: model.fit(texts, NAMES), model.classify):
+            with pytest.raises(ValueError, match="model.preprocessor = "):
+                call(texts)
     rows = start_model(folder).preprocessor(TEXTS)
     assert model.predict(rows, verbose=0).shape == (48, 2)
 

@@ -107,6 +107,21 @@ def judge(name: str, decisions: Decisions, logits: np.ndarray, labels: np.ndarra
     show(name, log_losses(chances, labels).mean(), error, score)
 
 
+def show_temperature_of_peer(
+    name: str, own: np.ndarray, chosen: np.ndarray, logits: np.ndarray, measured: np.ndarray
+) -> None:
+    """Prints the temperature that scikit-learn chooses, and what it does to two classes."""
+    estimator = FrozenEstimator(Scores().fit(own, chosen))
+    peer = CalibratedClassifierCV(estimator, method="temperature")
+    peer.fit(own, chosen)
+    # It scales the scores -d and d of two classes, whose difference is twice ours.
+    temperature = 0.5 / peer.calibrated_classifiers_[0].calibrators[0].beta_
+    chances = peer.predict_proba(logits)
+    error = calibration_error(reliability(chances, measured))
+    print(f"scikit-learn's temperature {temperature:.3f}")
+    show(f"{name}: scikit-learn's T", log_losses(chances, measured).mean(), error)
+
+
 def compare(name: str, model: BertClassifier, dev: Table, labels: np.ndarray) -> None:
     """Prints the numbers of a model before and after the choice, and scikit-learn's."""
     chosen_on, measured_on = halves(len(labels))
@@ -126,15 +141,7 @@ def compare(name: str, model: BertClassifier, dev: Table, labels: np.ndarray) ->
         pairs = [(index, own[:, index], logits[:, index]) for index in range(labels.shape[1])]
     else:
         pairs = [(1, own[:, 1] - own[:, 0], logits[:, 1] - logits[:, 0])]
-        estimator = FrozenEstimator(Scores().fit(own, labels[chosen_on]))
-        peer = CalibratedClassifierCV(estimator, method="temperature")
-        peer.fit(own, labels[chosen_on])
-        # It scales the scores -d and d of two classes, whose difference is twice ours.
-        temperature = 0.5 / peer.calibrated_classifiers_[0].calibrators[0].beta_
-        chances = peer.predict_proba(logits)
-        error = calibration_error(reliability(chances, measured))
-        print(f"scikit-learn's temperature {temperature:.3f}")
-        show(f"{name}: scikit-learn's T", log_losses(chances, measured).mean(), error)
+        show_temperature_of_peer(name, own, labels[chosen_on], logits, measured)
     answers_of_peer = np.zeros([len(measured), len(pairs)], int)
     peer_thresholds = []
     for column, (index, scores, measured_scores) in enumerate(pairs):

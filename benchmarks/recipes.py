@@ -49,16 +49,7 @@ def made_recipes(base: dict[str, str]) -> dict[str, str]:
     constant = "--training_options=batch_ramp_start=0,batch_ramp_steps=0"
     block = read_options(base.get("model_options", "")).get("block_type", "post_norm")
     other_block = "pre_norm" if block == "post_norm" else "post_norm"
-    # The same size: post-norm, learned positions, NSP, dropout, 15 % masks, Google's Adam.
-    paper = (
-        "--model_options=block_type=post_norm,position_type=learned,gated_feed_forward=false "
-        "--model_options=biases=all,type_vocab_size=2,hidden_act=gelu_tanh,layer_norm_eps=1e-12 "
-        f"{constant} --intermediate_size={4 * hidden:g} --pairs=next "
-        "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1 "
-        f"{masks(base, 0.15)} --optimizer=adam_weight_decay "
-        "--optimizer_options=adam_beta_2=0.999 "
-        "--learning_rate_schedule=linear --cooldown=0"
-    )
+    paper = f"{paper_options(base)} {constant}"
     return {
         "ours": "",
         "rate x 0.5": f"--learning_rate={rate / 2:g}",
@@ -96,6 +87,22 @@ def made_recipes(base: dict[str, str]) -> dict[str, str]:
         "paper 5e-4": f"{paper} --learning_rate=5e-4",
         "paper 1e-3": f"{paper} --learning_rate=1e-3",
     }
+
+
+def paper_options(base: dict[str, str]) -> str:
+    """Returns the paper's recipe at the same size, without its learning rate.
+
+    Post-norm, learned positions, NSP, dropout, 15 % masks, Google's Adam.
+    """
+    return (
+        "--model_options=block_type=post_norm,position_type=learned,gated_feed_forward=false "
+        "--model_options=biases=all,type_vocab_size=2,hidden_act=gelu_tanh,layer_norm_eps=1e-12 "
+        f"--intermediate_size={4 * float(base['hidden_size']):g} --pairs=next "
+        "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1 "
+        f"{masks(base, 0.15)} --optimizer=adam_weight_decay "
+        "--optimizer_options=adam_beta_2=0.999 "
+        "--learning_rate_schedule=linear --cooldown=0"
+    )
 
 
 def masks(base: dict[str, str], share: float) -> str:

@@ -68,6 +68,17 @@ def padding_of_deberta(model: BertSpanLabeler, inputs: dict[str, np.ndarray]) ->
     return model._score(padding, None)
 
 
+def span_logits(model, inputs: dict, outputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the logits of starts and ends, where padding has those of transformers."""
+    start, end = outputs["start_logits"], outputs["end_logits"]
+    if model.config.position_type in DISENTANGLED_POSITIONS:
+        padding = padding_of_deberta(model, inputs)
+        is_real = inputs["input_mask"] == 1
+        start = tf.where(is_real, start, padding[:, :1])
+        end = tf.where(is_real, end, padding[:, 1:])
+    return start, end
+
+
 def family_outputs(folder: pathlib.Path, golden: dict) -> tuple[dict[str, Any], Any]:
     """Returns outputs, loss and gradients by the names of the golden file, and the model."""
     checkpoint = read_checkpoint(folder)
@@ -89,12 +100,7 @@ def family_outputs(folder: pathlib.Path, golden: dict) -> tuple[dict[str, Any], 
     with tf.GradientTape() as tape:
         outputs = model(inputs)
         if purpose == "squad":
-            start, end = outputs["start_logits"], outputs["end_logits"]
-            if model.config.position_type in DISENTANGLED_POSITIONS:
-                padding = padding_of_deberta(model, inputs)
-                is_real = inputs["input_mask"] == 1
-                start = tf.where(is_real, start, padding[:, :1])
-                end = tf.where(is_real, end, padding[:, 1:])
+            start, end = span_logits(model, inputs, outputs)
             received |= {"out_start_logits": start, "out_end_logits": end}
             loss = cross_entropy(start, golden["in_start_positions"])
             loss = (loss + cross_entropy(end, golden["in_end_positions"])) / 2

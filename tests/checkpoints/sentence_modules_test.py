@@ -61,6 +61,80 @@ def write_json(path: pathlib.Path, values: object) -> None:
     path.write_text(json.dumps(values))
 
 
+def make_dense(folder, rng, size: int, is_last: bool, width, act, has_bias, adds_input=False):
+    """Writes a Dense module; returns what it computes, and the size of its outputs."""
+    kernel = rng.normal(0, 0.5, [width, size]).astype(np.float32)
+    bias = rng.normal(0, 0.5, [width]).astype(np.float32) * has_bias
+    weights = {"linear.weight": kernel, **({"linear.bias": bias} if has_bias else {})}
+    config = {
+        "in_features": size,
+        "out_features": width,
+        "bias": has_bias,
+        "activation_function": f"torch.nn.modules.{act}",
+        "module_input_name": "sentence_embedding",
+        "module_output_name": "scores" if is_last else "sentence_embedding",
+    }
+    added = np.zeros([width, size], np.float32)
+    if adds_input:
+        config["use_residual"] = True
+        added = np.eye(size, dtype=np.float32)
+    if adds_input and width != size:
+        added = rng.normal(0, 0.5, [width, size]).astype(np.float32)
+        weights["residual.weight"] = added
+    write_json(folder / "config.json", config)
+    safetensors.numpy.save_file(weights, folder / "model.safetensors")
+
+    def compute(x: np.ndarray) -> np.ndarray:
+        return ACTIVATIONS[act](x.astype(float) @ kernel.T + bias) + x @ added.T
+
+    return compute, width
+
+
+def make_layer_norm(folder, rng, size: int):
+    gamma, beta = rng.normal(0, 1, [2, size]).astype(np.float32)
+    write_json(folder / "config.json", {"dimension": size})
+    weights = {"norm.weight": gamma, "norm.bias": beta}
+    safetensors.numpy.save_file(weights, folder / "model.safetensors")
+
+    def compute(x: np.ndarray) -> np.ndarray:
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * gamma + beta
+
+    return compute
+
+
+def write_settings(folder: pathlib.Path, names: list[tuple[str, str]], activation: str) -> None:
+    """Writes what stands beside the modules, whose classes and folders `names` has."""
+    modules = []
+    for index, (kind, path) in enumerate(names):
+        module = f"sentence_transformers.{TYPES[kind]}.{kind}"
+        modules.append({"idx": index, "name": str(index), "path": path, "type": module})
+    write_json(folder / "modules.json", modules)
+    values = {"model_type": "CrossEncoder", "activation_fn": f"torch.nn.modules.{activation}"}
+    values |= {"prompts": {}, "default_prompt_name": None}
+    write_json(folder / "config_sentence_transformers.json", values)
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    values = {"transformer_task": "feature-extraction", "modality_config": {"text": text}}
+    values["module_output_name"] = "token_embeddings"
+    write_json(folder / "sentence_bert_config.json", values)
+    path = folder / "tokenizer_config.json"
+    write_json(path, {**json.loads(path.read_text()), "model_max_length": 16})
+
+
+def pool(encoder, row, poolings: list[str]) -> np.ndarray:
+    """Returns the pooled vectors of a packed pair, one after the other: float64 [D]."""
+    assert len(row.ids) <= 16
+    inputs = {
+        "input_word_ids": np.array([row.ids], np.int32),
+        "input_mask": np.ones([1, len(row.ids)], np.int32),
+        "input_type_ids": np.array([row.type_ids], np.int32),
+    }
+    tokens = np.asarray(encoder(inputs)["sequence_output"])[0].astype(float)
+    vectors = {"cls": tokens[0], "mean": tokens.mean(0), "max": tokens.max(0)}
+    vectors["lasttoken"] = tokens[-1]
+    return np.concatenate([vectors[name] for name in poolings])
+
+
 def make_folder(
     folder: pathlib.Path,
     poolings: list[str],
@@ -93,93 +167,21 @@ def make_folder(
         inner.mkdir()
         names.append((kind, inner.name))
         if kind == "Dense":
-            width, act, has_bias, *adds_input = fields
-            kernel = rng.normal(0, 0.5, [width, size]).astype(np.float32)
-            bias = rng.normal(0, 0.5, [width]).astype(np.float32) * has_bias
-            weights = {"linear.weight": kernel, **({"linear.bias": bias} if has_bias else {})}
-            config = {
-                "in_features": size,
-                "out_features": width,
-                "bias": has_bias,
-                "activation_function": f"torch.nn.modules.{act}",
-                "module_input_name": "sentence_embedding",
-                "module_output_name": "scores" if is_last else "sentence_embedding",
-            }
-            added = np.zeros([width, size], np.float32)
-            if adds_input:
-                config["use_residual"] = True
-                added = np.eye(size, dtype=np.float32)
-            if adds_input and width != size:
-                added = rng.normal(0, 0.5, [width, size]).astype(np.float32)
-                weights["residual.weight"] = added
-            functions.append(
-                lambda x, k=kernel, b=bias, f=ACTIVATIONS[act], r=added: (
-                    f(x.astype(float) @ k.T + b) + x @ r.T
-                )
-            )
-            size = width
+            function, size = make_dense(inner, rng, size, is_last, *fields)
+            functions.append(function)
         elif kind == "LayerNorm":
-            gamma, beta = rng.normal(0, 1, [2, size]).astype(np.float32)
-            weights = {"norm.weight": gamma, "norm.bias": beta}
-            config = {"dimension": size}
-            functions.append(
-                lambda x, g=gamma, b=beta: (
-                    (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * g
-                    + b
-                )
-            )
+            functions.append(make_layer_norm(inner, rng, size))
         else:
-            weights = {}
-            config = {"dropout": 0.3} if kind == "Dropout" else {}
-            if kind == "Normalize":
-                functions.append(lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True))
-        write_json(inner / "config.json", config)
-        if weights:
-            safetensors.numpy.save_file(weights, inner / "model.safetensors")
-    write_json(
-        folder / "modules.json",
-        [
-            {
-                "idx": index,
-                "name": str(index),
-                "path": path,
-                "type": f"sentence_transformers.{TYPES[kind]}.{kind}",
-            }
-            for index, (kind, path) in enumerate(names)
-        ],
-    )
-    values = {"model_type": "CrossEncoder", "activation_fn": f"torch.nn.modules.{activation}"}
-    write_json(
-        folder / "config_sentence_transformers.json",
-        {**values, "prompts": {}, "default_prompt_name": None},
-    )
-    text = {"method": "forward", "method_output_name": "last_hidden_state"}
-    write_json(
-        folder / "sentence_bert_config.json",
-        {
-            "transformer_task": "feature-extraction",
-            "modality_config": {"text": text},
-            "module_output_name": "token_embeddings",
-        },
-    )
-    path = folder / "tokenizer_config.json"
-    write_json(path, {**json.loads(path.read_text()), "model_max_length": 16})
-    encoder = BertEmbedder.from_checkpoint(made)
+            write_json(inner / "config.json", {"dropout": 0.3} if kind == "Dropout" else {})
+        if kind == "Normalize":
+            functions.append(lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True))
+    write_settings(folder, names, activation)
+    encoder = BertEmbedder.from_checkpoint(made).bert
 
     def logits(pairs: list[tuple[str, str]], pack) -> np.ndarray:
         rows = []
         for query, document in pairs:
-            row = pack(query, document)
-            assert len(row.ids) <= 16
-            inputs = {
-                "input_word_ids": np.array([row.ids], np.int32),
-                "input_mask": np.ones([1, len(row.ids)], np.int32),
-                "input_type_ids": np.array([row.type_ids], np.int32),
-            }
-            tokens = np.asarray(encoder.bert(inputs)["sequence_output"])[0].astype(float)
-            vectors = {"cls": tokens[0], "mean": tokens.mean(0), "max": tokens.max(0)}
-            vectors["lasttoken"] = tokens[-1]
-            vector = np.concatenate([vectors[name] for name in poolings])
+            vector = pool(encoder, pack(query, document), poolings)
             for function in functions:
                 vector = function(vector)
             rows.append(vector)

@@ -31,7 +31,8 @@ def check_casing(vocab: AnyVocab, stated: bool | None, source: str) -> bool:
     is_cased = len(cased) > CASED_SHARE * len(vocab)
     if stated is None:
         return not is_cased
-    if stated and is_cased:
+    # Where accents are kept, the files state the rules in detail, not a casing by mistake.
+    if stated and is_cased and vocab.options.strips_accents(True):
         raise ValueError(
             f"{source}: do_lower_case is true, but the vocabulary is cased: {len(cased)} of its "
             f"{len(vocab)} tokens ({', '.join(cased[:3])} ..) could never occur. Correct the file."

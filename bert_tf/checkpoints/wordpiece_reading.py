@@ -250,12 +250,7 @@ def _read_tokenizer_json(path: pathlib.Path, layout: WordPieceOptions, files: _S
     """Reads a tokenizer.json of WordPiece into the statements of all files."""
     values = read_json(path)
     model = json_field(values, "model", dict, path, default={})
-    normalizer = json_field(values, "normalizer", dict, path, default={})
-    if model.get("type", "WordPiece") != "WordPiece" or normalizer.get("type") != "BertNormalizer":
-        raise ValueError(
-            f"{path}: a {model.get('type')} tokenizer with {normalizer.get('type')}; expected "
-            f"WordPiece with BertNormalizer, or byte BPE."
-        )
+    normalizer, lowers_first = _read_normalizer(values, model, path)
     _refuse_other_tokenizers(
         {
             "wordpieces_prefix": model.get("continuing_subword_prefix"),
@@ -275,10 +270,37 @@ def _read_tokenizer_json(path: pathlib.Path, layout: WordPieceOptions, files: _S
         # As in transformers, tokenizer_config.json has the last word.
         files.flags.setdefault(token.content, token)
     files.vocabs[path.name] = Vocab(tuple(sorted(ids, key=ids.__getitem__)), layout)
-    files.casings[path.name] = json_field(normalizer, "lowercase", bool, path, default=True)
+    lower = json_field(normalizer, "lowercase", bool, path, default=True)
+    files.casings[path.name] = lower or lowers_first
+    if lowers_first and normalizer.get("strip_accents") is None:
+        # The other step alone decides about accents.
+        normalizer = {**normalizer, "strip_accents": lower}
     files.add_rules(normalizer, "handle_chinese_chars", path)
     limit = json_field(model, "max_input_chars_per_word", int, path, nullable=True, least=1)
     files.limit = limit or HUGGING_FACE_LIMIT
+
+
+def _read_normalizer(
+    values: dict[str, Any], model: dict[str, Any], path: pathlib.Path
+) -> tuple[dict[str, Any], bool]:
+    """Returns the BertNormalizer of a tokenizer.json, and whether a step of its own lower-cases.
+
+    sentence-transformers adds that step for models whose setting do_lower_case is true. A Strip
+    removes white space, which no word of WordPiece has.
+    """
+    normalizer = json_field(values, "normalizer", dict, path, default={})
+    steps = [normalizer]
+    if normalizer.get("type") == "Sequence":
+        steps = json_field(normalizer, "normalizers", list, path, default=[])
+    kinds = [step.get("type") if isinstance(step, dict) else step for step in steps]
+    is_known = kinds.count("BertNormalizer") == 1
+    is_known &= all(kind in ("BertNormalizer", "Lowercase", "Strip") for kind in kinds)
+    if model.get("type", "WordPiece") != "WordPiece" or not is_known:
+        raise ValueError(
+            f"{path}: a {model.get('type')} tokenizer with the normalizer {kinds}; expected "
+            "WordPiece with BertNormalizer and perhaps Lowercase or Strip, or byte BPE."
+        )
+    return steps[kinds.index("BertNormalizer")], "Lowercase" in kinds
 
 
 def _check_parts(

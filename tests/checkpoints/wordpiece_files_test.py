@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+import tokenizers
 
 from bert_tf.checkpoints.tokenizer_files import read_tokenizer
 from bert_tf.checkpoints.tokenizer_writing import write_tokenizer
@@ -126,7 +127,6 @@ def test_special_tokens_are_ordinary_text_by_default(name):
 @pytest.mark.parametrize("as_transformers", [False, True])
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_folders_written_back(tmp_path, name, as_transformers):
-    tokenizers = pytest.importorskip("tokenizers")
     vocab, lower = read_vocab_of(golden_folder(name), as_transformers)
     config = make_config(np.random.default_rng(0), do_lower_case=lower)
     write_tokenizer(tmp_path, vocab, config)
@@ -186,3 +186,57 @@ def test_tokens_that_would_overlap(tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), " x": 414}))
     with pytest.raises(ValueError, match=r"' x'.*<R>"):
         read_tokenizer(tmp_path, None)
+
+
+LOWER, STRIP = {"type": "Lowercase"}, {"type": "Strip", "strip_left": True, "strip_right": True}
+NORMAL_TEXTS = (" W3 été W4 ÉTÉ\u00a0Don 中W5 A\x00 ", "Éte\u0301 w7W7 Ｗ3")
+
+
+def with_normalizer(folder: pathlib.Path, lower: bool, before: list, after: list) -> pathlib.Path:
+    """Writes a tokenizer with steps before and after BertNormalizer, and no tokenizer_config."""
+    config = make_config(np.random.default_rng(0), do_lower_case=lower)
+    write_tokenizer(folder, make_vocab(70, lower), config)
+    for name in ("tokenizer_config.json", "vocab.txt"):
+        (folder / name).unlink()
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    steps = [*before, values["normalizer"], *after]
+    path.write_text(
+        json.dumps({**values, "normalizer": {"type": "Sequence", "normalizers": steps}})
+    )
+    return path
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after"), [([LOWER], []), ([], [LOWER]), ([STRIP], []), ([STRIP, LOWER], [STRIP])]
+)
+def test_steps_around_the_normalizer(tmp_path, lower, before, after):
+    path = with_normalizer(tmp_path, lower, before, after)
+    found = read_tokenizer(tmp_path, 70, as_transformers=True)
+    theirs = tokenizers.Tokenizer.from_file(str(path))
+    rewritten = tmp_path / "rewritten"
+    rewritten.mkdir()
+    config = make_config(np.random.default_rng(0), do_lower_case=found.do_lower_case)
+    write_tokenizer(rewritten, found.vocab, config)
+    again = tokenizers.Tokenizer.from_file(str(rewritten / "tokenizer.json"))
+    for text in NORMAL_TEXTS:
+        expected = theirs.encode(text).ids
+        ids = WordPiece(found.vocab, found.do_lower_case).encode(text)
+        assert ids == expected[1:-1] and again.encode(text).ids == expected
+    read_again = read_tokenizer(rewritten, 70, as_transformers=True)
+    assert read_again.vocab == found.vocab and read_again.do_lower_case == found.do_lower_case
+
+
+@pytest.mark.parametrize("kind", ["NFKC", "NFC", "StripAccents", "Replace", None])
+def test_steps_that_are_not_computed(tmp_path, kind):
+    with_normalizer(tmp_path, True, [{"type": kind}, LOWER], [])
+    with pytest.raises(ValueError, match=rf"tokenizer.json.*{kind}"):
+        read_tokenizer(tmp_path, 70)
+
+
+def test_a_step_that_contradicts_the_configuration(tmp_path):
+    with_normalizer(tmp_path, False, [LOWER], [])
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(ValueError, match="do_lower_case"):
+        read_tokenizer(tmp_path, 70)

@@ -9,6 +9,9 @@ records its model; --init_checkpoint gives its path if it has moved. --replace i
 documents of the index with the same ids are replaced. The index is written atomically; a build that
 is stopped leaves nothing at its path.
 
+A model of late interaction makes a vector of each token: --output_dir then names a file, for
+`bert_tf.search` and `TokenIndex`.
+
 Without --input_file, an existing index is changed: --delete=FILE deletes the documents whose ids
 are the lines of FILE, --compact frees the space of deleted documents, and --language records the
 language for its search by words. Searches that are running keep the index as they opened it.
@@ -23,10 +26,10 @@ from collections.abc import Iterable, Iterator
 from absl import flags, logging
 
 from bert_tf.config import config_flags
-from bert_tf.config.given_flags import check_given, check_needs
+from bert_tf.config.given_flags import check_given, check_needs, check_unused
 from bert_tf.search.index_flags import define_index_flags, index_options
 from bert_tf.search.passages import PassageEmbedder, PassageRule, document_of
-from bert_tf.system.files import new_folder_path, read_lines
+from bert_tf.system.files import check_writable, new_folder_path, read_lines, real_path
 from bert_tf.system.model_names import absolute_path
 from bert_tf.system.progress import Progress
 from bert_tf.text.text_counts import Remedy, counting_texts
@@ -51,6 +54,15 @@ LATE = flags.DEFINE_bool(
     False,
     "Compute a document in one pass, and a passage as the mean of its tokens.",
 )
+POOL_FACTOR = flags.DEFINE_float(
+    "pool_factor",
+    1.0,
+    "Late interaction: keep one vector for this many tokens of a document; 1: all.",
+    1.0,
+)
+PROTECTED = flags.DEFINE_integer(
+    "protected_tokens", 1, "First tokens of a document that --pool_factor does not pool.", 0
+)
 DELETE = flags.DEFINE_string("delete", "", "File of ids, one a line, to delete from the index.")
 COMPACT = flags.DEFINE_bool("compact", False, "Free the space of deleted documents.")
 FAISS = flags.DEFINE_enum(
@@ -60,9 +72,8 @@ FAISS = flags.DEFINE_enum(
     "Also write a FAISS index of this kind. Without --input_file: for the existing index.",
 )
 FLAGS = flags.FLAGS
-# Fixed by an index that documents are added to.
-FIXED_FLAGS = (
-    "dtype",
+# Of indexes with one vector for each text or passage.
+SETTINGS = (
     "rescore",
     "dimensions",
     "similarity",
@@ -71,6 +82,7 @@ FIXED_FLAGS = (
     "passage_overlap",
     "late_chunking",
 )
+FIXED_FLAGS = ("dtype", *SETTINGS)  # by an index that documents are added to
 INPUT_FLAGS = (
     *FIXED_FLAGS,
     "init_checkpoint",
@@ -80,19 +92,26 @@ INPUT_FLAGS = (
     "replace",
     "keep_texts",
 )
+# Those without effect on token vectors.
+VECTOR_FLAGS = (*SETTINGS, "language", "add", "replace", "delete", "compact", "faiss")
 CHUNK_BATCHES = 32  # Texts of similar length share a batch, within this many batches.
 
 
 def main(_: list[str]) -> None:
     check_given("output_dir", advice="give the directory of the index")
     folder = FLAGS.output_dir
-    is_language_alone = bool(FLAGS["language"].present) and not FLAGS.input_file
+    has_tokens = builds_tokens(folder)
+    is_language_alone = bool(FLAGS["language"].present) and not (FLAGS.input_file or has_tokens)
     changes = (FAISS.value, DELETE.value, COMPACT.value, is_language_alone)
     if not FLAGS.input_file and not any(changes):
         raise ValueError("Give documents as --input_file.")
     if FLAGS.input_file:
         check_input_flags(folder)
-        write(FLAGS.init_checkpoint, folder)
+        if has_tokens:
+            check_writable(folder, "output_dir")
+            write_tokens(FLAGS.init_checkpoint, folder)
+        else:
+            write(FLAGS.init_checkpoint, folder)
     else:
         check_needs(dict.fromkeys(INPUT_FLAGS, "input_file"))
         change(folder, is_language_alone)
@@ -109,6 +128,29 @@ def main(_: list[str]) -> None:
                 f"{folder} is written, but not its FAISS index: {error} To add it, give "
                 "--output_dir and --faiss alone."
             ) from error
+
+
+def builds_tokens(output: str) -> bool:
+    """Returns whether a file of token vectors is built, by late interaction.
+
+    Raises:
+      ValueError: if a flag does not apply to this.
+    """
+    from bert_tf.checkpoints.hub import record_of
+    from bert_tf.checkpoints.late_interaction import is_late_interaction
+    from bert_tf.search.token_vectors import DTYPES
+
+    model = FLAGS.init_checkpoint
+    has_tokens = real_path(output).is_file()
+    if model and not has_tokens:
+        has_tokens = is_late_interaction(record_of(model))
+    if not has_tokens:
+        check_unused(("pool_factor", "protected_tokens"), "only late interaction pools tokens")
+        return False
+    check_unused(VECTOR_FLAGS, "files of token vectors (late interaction) have no such setting")
+    if FLAGS["dtype"].present and FLAGS.dtype not in DTYPES:
+        raise ValueError(f"--dtype={FLAGS.dtype}: token vectors are {' or '.join(DTYPES)}.")
+    return True
 
 
 def check_input_flags(folder: str) -> None:
@@ -131,7 +173,7 @@ def check_input_flags(folder: str) -> None:
 
         PassageRule(PASSAGES.value, OVERLAP.value, LATE.value).check()
         check_copies(FLAGS.dtype, FLAGS.rescore)
-        new_folder_path(folder, "give --add or --replace, or another --output_dir")
+        new_folder_path(folder, "give another --output_dir, or for an index --add or --replace")
 
 
 def change(folder: str, has_language: bool) -> None:
@@ -154,7 +196,6 @@ def change(folder: str, has_language: bool) -> None:
 
 def write(model: str, folder: str) -> None:
     """Embeds the documents, and writes an index or adds them to an existing index."""
-    from bert_tf.search.documents import read_documents
     from bert_tf.search.manifest import Manifest
 
     rule = PassageRule(PASSAGES.value, OVERLAP.value, LATE.value)
@@ -174,20 +215,56 @@ def write(model: str, folder: str) -> None:
     else:
         embedder = SearchEmbedder(model, FLAGS.pooling, length, FLAGS.batch_size)
     start = time.monotonic()
-    embedded = batches(PassageEmbedder(embedder, rule), read_documents(FLAGS.input_file), count)
+    embedded = batches(PassageEmbedder(embedder, rule), count)
     with counting_texts("") as text_counts:
         manifest = write_batches(folder, embedded, embedder, rule, count)
+    log_written(folder, count, start, manifest.count, manifest.size)
+    text_counts.log("build_index", Remedy("--max_seq_length={}", embedder.model.config.longest_row))
+
+
+def write_tokens(model: str, path: str) -> None:
+    """Embeds the documents by late interaction, and writes a file of their token vectors."""
+    count = count_documents(path)
+
+    from bert_tf.search.embedding import read_embedder
+    from bert_tf.search.token_vectors import DTYPES, TokenIndex
+    from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
+
+    embedder, fingerprint = read_embedder(BertLateInteraction, model, "", FLAGS.max_seq_length)
+    dtype = FLAGS.dtype if FLAGS["dtype"].present else DTYPES[0]
+    start = time.monotonic()
+    parts: list[TokenIndex] = []
+    ids: list[str] = []
+    texts: list[str] = []
+    with counting_texts("") as text_counts:
+        for chunk in chunks(count):
+            chunk_texts = [document.text for document in chunk]
+            vectors = embedder.encode_documents(
+                chunk_texts, POOL_FACTOR.value, PROTECTED.value, batch_size=FLAGS.batch_size
+            )
+            parts.append(TokenIndex.of(vectors, dtype))
+            ids += [document.id for document in chunk]
+            if FLAGS.keep_texts:
+                texts += chunk_texts
+    index = TokenIndex.join(parts, ids, texts=texts, source=absolute_path(model), model=fingerprint)
+    output = real_path(path)
+    index.save(output)
+    log_written(path, count, start, len(index), output.stat().st_size)
+    text_counts.log("build_index", Remedy("--max_seq_length={}", embedder.config.longest_row))
+
+
+def log_written(path: str, count: int, start: float, total: int, size: int) -> None:
+    """Logs how many documents were embedded since `start`, and what the index then has."""
     seconds = time.monotonic() - start
     logging.info(
         "%s: %d documents in %.0f s (%.1f/s), %d in all, %.1f MB.",
-        folder,
+        path,
         count,
         seconds,
         count / seconds,
-        manifest.count,
-        manifest.size / 1e6,
+        total,
+        size / 1e6,
     )
-    text_counts.log("build_index", Remedy("--max_seq_length={}", embedder.model.config.longest_row))
 
 
 def write_batches(
@@ -270,20 +347,26 @@ def count_documents(folder: str) -> int:
     return count
 
 
-def batches(
-    embedder: PassageEmbedder, documents: Iterable["Document"], count: int
-) -> Iterator["Batch"]:
+def chunks(count: int) -> Iterator[list["Document"]]:
+    """Yields the `count` documents in chunks, and shows the progress after each."""
+    from bert_tf.search.documents import read_documents
+
+    progress = Progress("embedding", total=count, unit="texts")
+    documents = read_documents(FLAGS.input_file)
+    while chunk := list(itertools.islice(documents, CHUNK_BATCHES * FLAGS.batch_size)):
+        yield chunk
+        progress.add(len(chunk))
+
+
+def batches(embedder: PassageEmbedder, count: int) -> Iterator["Batch"]:
     """Yields the passages of `count` documents, embedded."""
     from bert_tf.search.segments import Batch
 
-    progress = Progress("embedding", total=count, unit="texts")
-    documents = iter(documents)
-    while chunk := list(itertools.islice(documents, CHUNK_BATCHES * FLAGS.batch_size)):
+    for chunk in chunks(count):
         passages, vectors, keys = embedder.embed(chunk)
         ids = [passage.id for passage in passages]
         texts = [passage.text for passage in passages] if FLAGS.keep_texts else None
         yield Batch(ids, vectors, texts, keys)
-        progress.add(len(chunk))
 
 
 if __name__ == "__main__":

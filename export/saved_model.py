@@ -106,24 +106,19 @@ def main(_: list[str]) -> None:
         raise ValueError("--kind=search needs the index of the documents; give --index.")
     if not (FLAGS.model_dir or FLAGS.index) or not FLAGS.output_dir:
         raise ValueError("Give a trained model as --model_dir and a folder as --output_dir.")
-    index = pathlib.Path(FLAGS.index).expanduser()
-    if kind == "search" and index.is_file() and not FLAGS.model_dir:
-        raise ValueError(
-            f"--index={FLAGS.index} is a file of token vectors, which does not record its model; "
-            "give it as --model_dir."
-        )
+    source = FLAGS.model_dir
+    if kind == "search":
+        from bert_tf.search.manifest import model_of_index
+
+        source = model_of_index(FLAGS.index, source)
     output = pathlib.Path(FLAGS.output_dir).expanduser()
     version = FLAGS.version or next_version(output)
     check_new(output, version)
 
     from bert_tf.inference.serving_models import load
-    from bert_tf.search.index import Manifest
     from bert_tf.tasks.base.serving.saving.writing import save
 
     options = given_options(kind)
-    source = FLAGS.model_dir
-    if kind == "search":
-        source = source or Manifest.read(index).source
     precision = {} if kind == "search" else {"precision": FLAGS.precision}
     serving = load(source, kind, FLAGS.max_seq_length, **precision, **options)
     # The texts are already part of the metadata, as its inputs.

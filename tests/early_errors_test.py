@@ -85,7 +85,7 @@ def test_bad_examples_are_found_before_tensorflow_is_loaded(tmp_path, program):
         (
             "export.saved_model",
             ["--index={0}/data/text.txt", "--output_dir={0}/served"],
-            "--model_dir",
+            "text.txt is no index",
         ),
         ("export.check", ["--saved_model={0}/data"], "bert_tf.json"),
     ],

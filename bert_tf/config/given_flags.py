@@ -1,7 +1,7 @@
 """Checks of flags that are in no configuration: missing ones, and those without effect."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from absl import flags
 
@@ -25,6 +25,18 @@ def check_needs(needs: Mapping[str, str]) -> None:
     for name, settings in needs.items():
         if flags.FLAGS[name].present and not any(map(_is_set, settings.split())):
             raise ValueError(f"--{name} needs --{' or --'.join(settings.split())}.")
+
+
+def check_unused(names: Iterable[str], reason: str) -> None:
+    """Raises ValueError for the first of these flags that has another value than its default.
+
+    Args:
+      reason: why the flags must not be given, which begins the advice to leave them out.
+    """
+    for name in names:
+        flag = flags.FLAGS[name]
+        if flag.value != flag.default:
+            raise ValueError(f"--{name}={flag.value}: {reason}; leave the flag out.")
 
 
 def _is_set(setting: str) -> bool:

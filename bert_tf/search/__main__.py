@@ -10,6 +10,8 @@ metrics.
 --mode: `vectors`; `words` (BM25); `hybrid`, both combined by ranks or by weights (--fusion).
 --rerank=FOLDER: a cross-encoder, or a model of late interaction, reorders the first --rerank_k
 documents; the others follow them.
+
+--index may also be a file of token vectors (late interaction), which has no other modes.
 """
 
 import pathlib
@@ -21,18 +23,18 @@ import numpy as np
 from absl import flags, logging
 
 from bert_tf.config import TrainingConfig, config_flags
-from bert_tf.config.given_flags import check_given, check_needs
-from bert_tf.search.passages import document_of
+from bert_tf.config.given_flags import check_given, check_needs, check_unused
 from bert_tf.system import printable
 from bert_tf.system.files import check_writable, typed_lines
 from bert_tf.system.printable import escaped
+from bert_tf.system.type_names import Fields
 
 if typing.TYPE_CHECKING:
-    from bert_tf.search.searcher import Searcher
+    from bert_tf.search.searcher import StagedSearch
     from bert_tf.tasks.embedding.beir import Beir
 
 config_flags.define_flags(TrainingConfig, only=("init_checkpoint",))
-INDEX = flags.DEFINE_string("index", "", "Directory of the index.")
+INDEX = flags.DEFINE_string("index", "", "Directory of the index, or file of token vectors.")
 QUERY = flags.DEFINE_multi_string("query", [], "Text to search for; may be given several times.")
 K = flags.DEFINE_integer("k", 10, "Documents to return per query; 100 with --data_dir.", 1)
 MODE = flags.DEFINE_enum(
@@ -84,6 +86,8 @@ NEEDS = {
         ("faiss", "rescore", "init_checkpoint", "max_seq_length"), "mode=vectors mode=hybrid"
     ),
 }
+# Flags without effect on a file of token vectors, which late interaction searches.
+VECTOR_FLAGS = ("mode", "faiss", "rescore", "max_seq_length")
 MEASURES = ("ndcg@10", "recall@100", "mrr@10", "map@100")
 MAX_SHOWN = 300  # characters of a text
 
@@ -96,6 +100,10 @@ def main(_: list[str]) -> None:
     if OUTPUT.value:
         check_writable(OUTPUT.value, "output_file")
 
+    is_tokens = pathlib.Path(INDEX.value).expanduser().is_file()
+    if is_tokens:
+        check_unused(VECTOR_FLAGS, f"{INDEX.value} is a file of token vectors")
+
     from bert_tf.search.manifest import Manifest, check_rescoring
 
     if RESCORE.value:
@@ -103,29 +111,41 @@ def main(_: list[str]) -> None:
             raise ValueError("--rescore has no effect on --faiss; leave one of them out.")
         check_rescoring(Manifest.read(pathlib.Path(INDEX.value)), RESCORE.value)
 
-    from bert_tf.search.searcher import Searcher
     from bert_tf.tasks.embedding.beir import read_beir
 
     beir = read_beir(DATA_DIR.value, SPLIT.value) if DATA_DIR.value else None
-    searcher = Searcher(
-        INDEX.value,
-        model=config_flags.from_flags(TrainingConfig).init_checkpoint,
-        mode=MODE.value,
-        faiss=FAISS.value,
-        rescore=RESCORE.value,
-        fusion=FUSION.value,
-        vector_weight=WEIGHT.value,
-        reranker=RERANK.value,
-        rerank_k=RERANK_K.value,
-        max_seq_length=LENGTH.value,
-    )
+    searcher = open_searcher(is_tokens)
     if beir is None:
         show_results(searcher)
     else:
         evaluate_search(searcher, beir)
 
 
-def show_results(searcher: "Searcher") -> None:
+def open_searcher(is_tokens: bool) -> "StagedSearch":
+    """Opens the search in an index, or in a file of token vectors, as the flags say."""
+    from bert_tf.search.searcher import Searcher
+    from bert_tf.search.token_searcher import TokenSearcher
+
+    options: Fields = {
+        "model": config_flags.from_flags(TrainingConfig).init_checkpoint,
+        "reranker": RERANK.value,
+        "rerank_k": RERANK_K.value,
+    }
+    if is_tokens:
+        return TokenSearcher(INDEX.value, **options)
+    return Searcher(
+        INDEX.value,
+        **options,
+        mode=MODE.value,
+        faiss=FAISS.value,
+        rescore=RESCORE.value,
+        fusion=FUSION.value,
+        vector_weight=WEIGHT.value,
+        max_seq_length=LENGTH.value,
+    )
+
+
+def show_results(searcher: "StagedSearch") -> None:
     """Prints the documents found for each query, given as flags or typed."""
     # The default must not exceed a small index; a given --k is checked by `search`.
     k = K.value if K.present else min(K.value, len(searcher.index))
@@ -136,15 +156,13 @@ def show_results(searcher: "Searcher") -> None:
         show(query, hits.scores, names, texts)
 
 
-def evaluate_search(searcher: "Searcher", beir: "Beir") -> None:
+def evaluate_search(searcher: "StagedSearch", beir: "Beir") -> None:
     """Prints the metrics of the queries of a data set, and writes their run."""
     from bert_tf.metrics.ranking import evaluate
     from bert_tf.metrics.trec import write_run
     from bert_tf.tasks.embedding.task import DEPTH
 
-    names = list(searcher.index.ids)
-    if searcher.index.manifest.passages:
-        names = list(map(document_of, names))
+    names = searcher.document_ids
     # With --ignore_identical_ids one document may be the query itself, so one more is needed. Each
     # document may have several passages among the hits.
     most_passages = max(Counter(names).values())

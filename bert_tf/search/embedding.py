@@ -3,6 +3,7 @@
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from absl import logging
@@ -13,8 +14,11 @@ from bert_tf.search.fingerprint import fingerprint
 from bert_tf.search.manifest import Manifest, model_of_index
 from bert_tf.tasks.base.examples.known_texts import key_of
 from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.embedding.network import EmbeddingNetwork
 from bert_tf.tasks.embedding.packing import prompt_length
 from bert_tf.text.packing import PackedText
+
+Network = TypeVar("Network", bound=EmbeddingNetwork)
 
 
 class SearchEmbedder:
@@ -30,13 +34,7 @@ class SearchEmbedder:
     def __init__(
         self, path: str, pooling: str = "", max_seq_length: int = 0, batch_size: int = 32
     ) -> None:
-        checkpoint = read_checkpoint(path)
-        checkpoint.check()
-        for note in checkpoint.notes:
-            logging.info("%s: %s", path, note)
-        embedding = embedding_of(checkpoint, pooling, max_seq_length)
-        self.model = BertEmbedder.from_checkpoint(checkpoint, embedding=embedding)
-        self.fingerprint = fingerprint(checkpoint, embedding)
+        self.model, self.fingerprint = read_embedder(BertEmbedder, path, pooling, max_seq_length)
         self.dimension = self.model.dimension
         self.batch_size = batch_size
 
@@ -65,6 +63,19 @@ class SearchEmbedder:
         vectors = model.encode_rows(list(first_rows.values()), skipped, self.batch_size)
         indices = {key: index for index, key in enumerate(first_rows)}
         return vectors[[indices[key] for key in keys]], keys
+
+
+def read_embedder(
+    model_class: type[Network], path: str, pooling: str = "", max_seq_length: int = 0
+) -> tuple[Network, str]:
+    """Reads the model of an index; returns it with its fingerprint. See `embedding_of`."""
+    checkpoint = read_checkpoint(path)
+    checkpoint.check()
+    for note in checkpoint.notes:
+        logging.info("%s: %s", path, note)
+    embedding = embedding_of(checkpoint, pooling, max_seq_length)
+    model = model_class.from_checkpoint(checkpoint, embedding=embedding)
+    return model, fingerprint(checkpoint, embedding)
 
 
 def embedder_of_index(

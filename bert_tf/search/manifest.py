@@ -11,6 +11,7 @@ import pathlib
 from typing import Any
 
 from bert_tf.search.analyzer import TOKEN_RULE
+from bert_tf.search.token_vectors import TokenIndex
 from bert_tf.system.files import read_json, real_path, write_json
 
 MANIFEST = "manifest.json"
@@ -190,14 +191,42 @@ def _read_values(path: pathlib.Path) -> dict[str, Any]:
     return values
 
 
-def model_of_index(folder: str | os.PathLike, model: str = "") -> str:
-    """Returns the path of an index's model: the given one, by default the one recorded in it."""
-    source = model or Manifest.read(pathlib.Path(folder)).source
+def model_of_index(index: str | os.PathLike, model: str = "") -> str:
+    """Returns the path of an index's model: the given one, by default the one recorded in it.
+
+    The index may also be a file of `TokenIndex`.
+    """
+    path = pathlib.Path(index).expanduser()
+    if model:
+        return model
+    source = TokenIndex.load(path).source if path.is_file() else Manifest.read(path).source
     if not source:
         raise ValueError(
-            f"{folder} does not record its model; give the model as --init_checkpoint."
+            f"{index} does not record its model; give the model as --init_checkpoint, or as "
+            "--model_dir of an export."
         )
     return source
+
+
+def check_fingerprint(
+    index: str | os.PathLike, recorded: str, source: str, fingerprint: str
+) -> None:
+    """Raises ValueError if an index records another model than the one that embeds queries."""
+    if recorded != fingerprint:
+        raise ValueError(
+            f"{index} was built with another model: its fingerprint is {recorded} (of {source}), "
+            f"this model's is {fingerprint}. Search with the original model, or build the index "
+            "again."
+        )
+
+
+def check_texts(index: str | os.PathLike, has_texts: bool) -> None:
+    """Raises ValueError if an index stores no texts, which a part of a search needs."""
+    if not has_texts:
+        raise ValueError(
+            f"{index} stores no texts, but word search and rerankers need them; build it with "
+            "texts."
+        )
 
 
 def building_folder(folder: pathlib.Path) -> pathlib.Path:

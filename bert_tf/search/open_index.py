@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_tf.metrics import exact
 from bert_tf.metrics.candidates import best_candidates, check_k
-from bert_tf.search.manifest import Manifest, check_rescoring
+from bert_tf.search.manifest import Manifest, check_fingerprint, check_rescoring
 from bert_tf.search.segments import prepared
 from bert_tf.search.stored_vectors import Segment
 from bert_tf.system.bounded_arrays import map_array
@@ -78,12 +78,8 @@ class Index:
         self.folder = pathlib.Path(folder).expanduser()
         while True:
             self.manifest = Manifest.read(self.folder)
-            if model and self.manifest.model != model:
-                raise ValueError(
-                    f"{folder} was built with another model: its fingerprint is "
-                    f"{self.manifest.model} (of {self.manifest.source}), this model's is {model}. "
-                    "Search with the original model, or build the index again."
-                )
+            if model:
+                check_fingerprint(folder, self.manifest.model, self.manifest.source, model)
             try:
                 self._open(checks_files)
                 return

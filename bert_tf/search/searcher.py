@@ -1,8 +1,9 @@
 """Search in stages: retrieval by vectors, words or both, then reranking by a cross-encoder."""
 
+import abc
 import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from bert_tf.search.embedding import embedder_of_index
 from bert_tf.search.faiss_index import KINDS, FaissIndex
 from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
 from bert_tf.search.index import Index
-from bert_tf.search.manifest import Manifest, check_rescoring
+from bert_tf.search.manifest import Manifest, check_rescoring, check_texts
+from bert_tf.search.passages import document_of
 from bert_tf.search.reranker import read_reranker
+from bert_tf.search.token_vectors import TokenIndex
 from bert_tf.system.number_arguments import check_numbers
 from bert_tf.text.text_counts import counting_texts
 
@@ -33,74 +36,29 @@ class Hits(NamedTuple):
     rows: np.ndarray  # int64 [n]
 
 
-class Searcher:
-    """Searches an index with texts.
+class StagedSearch(abc.ABC):
+    """A search whose first results a reranker may reorder.
 
     Args:
-      folder: the index.
-      model: path of the model that embeds queries; "": the path recorded when the index was built.
-      mode: `vectors`, `words` or `hybrid`.
-      faiss: kind of the FAISS index to use; "": exact search.
-      rescore: copies that score the best of int8 and binary vectors again; see `Index.search`.
-      fusion: how hybrid search combines both rankings: `ranks` (reciprocal) or `weights`.
-      vector_weight: weight of vectors in hybrid search, 0 to 1; words have the rest. None: see
-        `WEIGHTS`.
-      reranker: folder of a cross-encoder; "": no reranking.
-      rerank_k: how many documents the cross-encoder reads; later ones keep their order.
-      max_seq_length: tokens per query; 0: the model's default.
-
-    Raises:
-      ValueError: if the index is damaged, belongs to another model or lacks the required texts, or
-        an argument is not one of these values.
+      index: the documents.
+      reranker: folder of a cross-encoder or of late interaction; "": no reranking.
+      rerank_k: how many documents the reranker reads; later ones keep their order.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        *,
-        model: str = "",
-        mode: str = "vectors",
-        faiss: str = "",
-        rescore: str = "",
-        fusion: str = "ranks",
-        vector_weight: float | None = None,
-        reranker: str = "",
-        rerank_k: int = 100,
-        max_seq_length: int = 0,
-    ) -> None:
-        _check_choice("mode", mode, MODES)
-        _check_choice("fusion", fusion, FUSIONS)
-        _check_choice("faiss", faiss, ("", *KINDS))
-        if vector_weight is None:
-            vector_weight = WEIGHTS[fusion]
-        if not 0 <= vector_weight <= 1:
-            raise ValueError(f"vector_weight is {vector_weight}, expected 0 to 1.")
+    def __init__(self, index: Index | TokenIndex, reranker: str, rerank_k: int) -> None:
         check_numbers(1, rerank_k=rerank_k)
-        manifest = Manifest.read(pathlib.Path(folder))
-        if mode != "vectors":
-            manifest.check_token_rule(folder)
-        # Word search needs no model; "" skips the comparison of fingerprints.
-        fingerprint = ""
-        if mode != "words":
-            self._embedder = embedder_of_index(folder, model, max_seq_length)
-            fingerprint = self._embedder.fingerprint
-        self.index = Index(folder, fingerprint)
-        if (mode != "vectors" or reranker) and not manifest.has_texts:
-            raise ValueError(
-                f"{folder} stores no texts, but word search and rerankers need them; build it with "
-                "texts."
-            )
-        check_rescoring(self.index.manifest, rescore)
-        self._rescore = rescore
-        self._faiss = FaissIndex(self.index, faiss) if faiss else None
-        if mode != "vectors":
-            texts = list(map(self.index.text, range(len(self.index))))
-            self._words = Bm25(texts, language=self.index.manifest.language)
+        self.index: Any = index
         self._reranker = read_reranker(reranker) if reranker else None
-        self._mode = mode
         self._rerank_k = rerank_k
-        self._fusion = fusion
-        self._weights = [vector_weight, 1.0 - vector_weight]
+
+    @property
+    def document_ids(self) -> list[str]:
+        """The id of the document of each row; passages have that of theirs."""
+        return list(self.index.ids)
+
+    @abc.abstractmethod
+    def _retrieve(self, queries: Sequence[str], k: int) -> list[Hits]:
+        """Returns the results of the first stage."""
 
     def search(self, queries: Sequence[str], k: int) -> list[Hits]:
         """Returns the k best documents of each query; word search may find fewer.
@@ -140,8 +98,76 @@ class Searcher:
         rows = np.concatenate([first[order], rest])
         return Hits(scores, rows)
 
+
+class Searcher(StagedSearch):
+    """Searches an index with texts.
+
+    Args:
+      folder: the index.
+      model: path of the model that embeds queries; "": the path recorded when the index was built.
+      mode: `vectors`, `words` or `hybrid`.
+      faiss: kind of the FAISS index to use; "": exact search.
+      rescore: copies that score the best of int8 and binary vectors again; see `Index.search`.
+      fusion: how hybrid search combines both rankings: `ranks` (reciprocal) or `weights`.
+      vector_weight: weight of vectors in hybrid search, 0 to 1; words have the rest. None: see
+        `WEIGHTS`.
+      reranker, rerank_k: see `StagedSearch`.
+      max_seq_length: tokens per query; 0: the model's default.
+
+    Raises:
+      ValueError: if the index is damaged, belongs to another model or lacks the required texts, or
+        an argument is not one of these values.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        model: str = "",
+        mode: str = "vectors",
+        faiss: str = "",
+        rescore: str = "",
+        fusion: str = "ranks",
+        vector_weight: float | None = None,
+        reranker: str = "",
+        rerank_k: int = 100,
+        max_seq_length: int = 0,
+    ) -> None:
+        _check_choice("mode", mode, MODES)
+        _check_choice("fusion", fusion, FUSIONS)
+        _check_choice("faiss", faiss, ("", *KINDS))
+        if vector_weight is None:
+            vector_weight = WEIGHTS[fusion]
+        if not 0 <= vector_weight <= 1:
+            raise ValueError(f"vector_weight is {vector_weight}, expected 0 to 1.")
+        manifest = Manifest.read(pathlib.Path(folder))
+        if mode != "vectors":
+            manifest.check_token_rule(folder)
+        # Word search needs no model; "" skips the comparison of fingerprints.
+        fingerprint = ""
+        if mode != "words":
+            self._embedder = embedder_of_index(folder, model, max_seq_length)
+            fingerprint = self._embedder.fingerprint
+        index = Index(folder, fingerprint)
+        if mode != "vectors" or reranker:
+            check_texts(folder, manifest.has_texts)
+        check_rescoring(manifest, rescore)
+        super().__init__(index, reranker, rerank_k)
+        self._rescore = rescore
+        self._faiss = FaissIndex(self.index, faiss) if faiss else None
+        if mode != "vectors":
+            texts = list(map(self.index.text, range(len(self.index))))
+            self._words = Bm25(texts, language=self.index.manifest.language)
+        self._mode = mode
+        self._fusion = fusion
+        self._weights = [vector_weight, 1.0 - vector_weight]
+
+    @property
+    def document_ids(self) -> list[str]:
+        ids = super().document_ids
+        return list(map(document_of, ids)) if self.index.manifest.passages else ids
+
     def _retrieve(self, queries: Sequence[str], k: int) -> list[Hits]:
-        """Returns the results of the first stage."""
         if self._mode == "words":
             return self._search_words(queries, k)
         vectors = self._embedder.queries(queries)

@@ -9,10 +9,12 @@ each search of a larger index decodes a part of the documents after the other.
 """
 
 import functools
+import json
 import os
 import pathlib
+import zipfile
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -31,7 +33,10 @@ class TokenIndex:
       vectors: float16 or int8 [T, D].
       starts: int64 [N + 1], see `TokenMatrix`.
       scales: float32 [T], factors of int8 vectors; ones for float16.
-      ids: names of the documents, which a served search returns; (): their rows.
+      ids: names of the documents, which a search returns; (): their rows.
+      texts: texts of the documents, to show and to rerank them; (): not stored.
+      source: path of the model that made the vectors; "": not known.
+      model: fingerprint of that model; "": not known.
 
     Raises:
       ValueError: if the arrays do not belong together.
@@ -43,6 +48,9 @@ class TokenIndex:
         starts: np.ndarray,
         scales: np.ndarray,
         ids: Sequence[str] = (),
+        texts: Sequence[str] = (),
+        source: str = "",
+        model: str = "",
     ) -> None:
         has_order = starts.ndim == 1 and len(starts) > 0 and bool((np.diff(starts) >= 0).all())
         ends = has_order and starts[0] == 0 and starts[-1] == len(vectors)
@@ -58,29 +66,60 @@ class TokenIndex:
                 f"There are {len(set(ids))} different ids of {len(ids)} for {len(starts) - 1} "
                 "documents; give each document its own, or none."
             )
+        if len(texts) not in (0, len(starts) - 1):
+            raise ValueError(f"There are {len(texts)} texts of {len(starts) - 1} documents.")
         self.vectors = vectors
         self.starts = starts
         self.scales = scales
-        self.ids = list(ids)
+        self.ids = list(ids) or list(map(str, range(len(self))))
+        self.texts = list(texts)
+        self.source = source
+        self.model = model
 
     @classmethod
     def of(
         cls, documents: Sequence[np.ndarray], dtype: str = "float16", ids: Sequence[str] = ()
     ) -> Self:
-        """Makes an index of the vectors of documents, float32 [t, D] each."""
+        """Makes an index of the vectors of documents, float32 [t, D] each.
+
+        Raises:
+          ValueError: if a vector contains numbers that are not finite, or beyond those of float16.
+        """
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}, expected {' or '.join(DTYPES)}.")
         joined = TokenMatrix.of(documents)
+        largest = np.abs(joined.vectors).max(axis=1, initial=0)
+        most = np.finfo(dtype if dtype == "float16" else np.float32).max
+        if not (largest <= most).all():
+            raise ValueError(
+                f"The vectors of the tokens have numbers up to {largest.max()}, expected at most "
+                f"{most:g} for {dtype}."
+            )
         scales = np.ones([len(joined.vectors)], np.float32)
         if dtype == "float16":
             return cls(joined.vectors.astype(np.float16), joined.starts, scales, ids)
-        largest = np.abs(joined.vectors).max(axis=1, initial=0)
         scales[largest > 0] = largest[largest > 0] / np.float32(127)
         values = np.rint(joined.vectors / scales[:, None]).astype(np.int8)
         return cls(values, joined.starts, scales, ids)
 
+    @classmethod
+    def join(cls, parts: Sequence[Self], ids: Sequence[str] = (), **origin: Any) -> Self:
+        """Joins the documents of indexes of one dtype; the others are arguments of the class."""
+        lengths = np.concatenate([np.diff(part.starts) for part in parts])
+        return cls(
+            np.concatenate([part.vectors for part in parts]),
+            np.cumsum([0, *lengths], dtype=np.int64),
+            np.concatenate([part.scales for part in parts]),
+            ids,
+            **origin,
+        )
+
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def text(self, row: int) -> str:
+        """Returns the text of a document; "" if the index stores no texts."""
+        return self.texts[row] if self.texts else ""
 
     def score(self, queries: Sequence[np.ndarray], similarity: str = MAXSIM[0]) -> np.ndarray:
         """Scores all documents, float32 [Q, N]; a query is float32 [t, D].
@@ -120,7 +159,8 @@ class TokenIndex:
         return best_of_queries(self.score(queries, similarity), k)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the index into a file."""
+        """Writes the index into a file, atomically."""
+        origin = {"texts": self.texts, "source": self.source, "model": self.model}
         with atomic_write(pathlib.Path(path), "wb") as file:
             np.savez(
                 file,
@@ -128,16 +168,20 @@ class TokenIndex:
                 starts=self.starts,
                 scales=self.scales,
                 ids=np.array(self.ids, np.str_),
+                # An array of strings would have the longest text's length for each.
+                origin=np.frombuffer(json.dumps(origin).encode(), np.uint8),
             )
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
         """Reads a file that `save` wrote; ValueError if it is not one."""
         try:
-            with np.load(path) as arrays:
+            # NumPy leaves a file open that it cannot read.
+            with pathlib.Path(path).expanduser().open("rb") as file, np.load(file) as arrays:
                 ids = np.asarray(arrays.get("ids", ())).tolist()
-                return cls(arrays["vectors"], arrays["starts"], arrays["scales"], ids)
-        except (OSError, KeyError, EOFError, ValueError) as error:
+                origin = json.loads(arrays["origin"].tobytes()) if "origin" in arrays else {}
+                return cls(arrays["vectors"], arrays["starts"], arrays["scales"], ids, **origin)
+        except (OSError, KeyError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"{path} is no index of token vectors: {type(error).__name__}: {error}"
             ) from None

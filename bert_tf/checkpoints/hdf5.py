@@ -1,5 +1,6 @@
 """Reads HDF5 files of weights as NumPy arrays by their path in the file."""
 
+import itertools
 import math
 import pathlib
 
@@ -9,6 +10,9 @@ import numpy as np
 from bert_tf.system.bounded_files import check_regular
 
 MAX_H5_RATIO = 4  # bytes of all arrays together, to those of the file
+# The library takes time for each object, and for each group above it.
+MAX_OBJECTS = 50_000
+MAX_DEPTH = 30
 
 
 def read_h5(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -18,8 +22,13 @@ def read_h5(path: pathlib.Path) -> dict[str, np.ndarray]:
     """
     check_regular(path)
     datasets: dict[str, h5py.Dataset] = {}
+    counter = itertools.count(1)
 
     def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if next(counter) > MAX_OBJECTS or name.count("/") > MAX_DEPTH:
+            raise ValueError(
+                f"it has more than {MAX_OBJECTS} objects, or {MAX_DEPTH} groups inside each other"
+            )
         if not isinstance(item, h5py.Dataset) or name.startswith("optimizer/"):
             return
         # Keras writes plain arrays; others may name numbers that lie elsewhere or nowhere.

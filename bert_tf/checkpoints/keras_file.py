@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from bert_tf.checkpoints import keras_archive
+from bert_tf.checkpoints.archives import UNPACKING_ERRORS
 from bert_tf.checkpoints.checkpoint import Checkpoint, encoder_shapes
 from bert_tf.config import ModelConfig
 from bert_tf.system.bounded_files import open_zip
@@ -28,7 +29,7 @@ def read_keras_file(path: pathlib.Path, electra_network: str = "") -> Checkpoint
     _check_sizes(path, values)
     try:
         model = keras.models.load_model(path, compile=False)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (*UNPACKING_ERRORS, TypeError, KeyError) as error:
         raise ValueError(f"{path} is not a readable Keras model: {first_line(error)}") from None
     # The model itself, or one inside a functional model.
     layers = [model, *nested_layers(model)]

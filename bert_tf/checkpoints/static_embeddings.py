@@ -38,8 +38,9 @@ from bert_tf.checkpoints.static_tokenizer import (
     tokenizer_of,
     unknown_token,
 )
-from bert_tf.checkpoints.weight_files import read_weight_file
+from bert_tf.checkpoints.weight_files import check_header, read_weight_file
 from bert_tf.config import ModelConfig
+from bert_tf.system.bounded_files import check_regular
 from bert_tf.system.files import json_field, read_json, write_json
 from bert_tf.text.tokenization import AnyVocab
 from bert_tf.text.tokenizer_json import TOKENIZER_FILE
@@ -68,6 +69,8 @@ def is_static_folder(path: pathlib.Path) -> bool:
         return read_modules(path)[0].kind == STATIC
     if not (path / WEIGHTS_FILE).is_file() or not (path / "config.json").is_file():
         return False
+    check_regular(path / WEIGHTS_FILE)
+    check_header(path / WEIGHTS_FILE)
     try:
         with safetensors.safe_open(path / WEIGHTS_FILE, "numpy") as file:
             return "embeddings" in file.keys()

@@ -33,6 +33,8 @@ WEIGHT_FILES = (
     "tf_model.h5",
     "tf_model.h5.index.json",
 )
+# Of a .safetensors file: about 30,000 names; each takes time in several places.
+MAX_HEADER_BYTES = 4 << 20
 # Prefixes of all names by the wrapper that adds them: parallel training, torch.compile, PEFT.
 WRAPPER_PREFIXES = ("module.", "_orig_mod.", "base_model.model.")
 
@@ -81,6 +83,7 @@ def read_weight_file(path: pathlib.Path) -> Weights:
         if sum(value.size for value in weights.values()) > 4 * path.stat().st_size:
             raise ValueError(f"{path} describes far more numbers than it holds; it is not read.")
         return weights
+    check_header(path)
     try:
         return safetensors.numpy.load_file(path)
     except AttributeError as error:  # float8: of numpy, which has none
@@ -90,6 +93,20 @@ def read_weight_file(path: pathlib.Path) -> Weights:
         ) from None
     except (safetensors.SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a readable safetensors file: {error}.") from None
+
+
+def check_header(path: pathlib.Path) -> None:
+    """Raises ValueError if a .safetensors file says that its names take more than some megabytes.
+
+    A length beyond the file is left to the library.
+    """
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if MAX_HEADER_BYTES < size < path.stat().st_size:
+        raise ValueError(
+            f"{path} has a header of {size} bytes, expected at most {MAX_HEADER_BYTES}; save the "
+            "weights alone."
+        )
 
 
 def _read_keras_layers(path: pathlib.Path) -> Weights:

@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from bert_tf.checkpoints import hdf5
 from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.checkpoints.tensorflow_names import pytorch_name
+from bert_tf.checkpoints.weight_files import read_weight_file
 from tests.checkpoints.family_outputs import differences, family_outputs
 from tests.checkpoints.made_checkpoint import assert_same, make_checkpoint, rewrite
+from tests.hostile_files import refuses
 from tests.shared_data import ROOT, golden_file, read_arrays
 
 OLD = golden_file("families", "old_weights")
@@ -152,6 +155,36 @@ def test_truncated_h5(tmp_path, kept):
     with pytest.raises(ValueError, match=r"tf_model\.h5") as error:
         read_checkpoint(tmp_path / "model")
     assert "\n" not in str(error.value)
+
+
+def nest(file: h5py.File) -> None:
+    for _ in range(2000):
+        file = file.create_group("g")
+
+
+def widen(file: h5py.File) -> None:
+    for index in range(hdf5.MAX_OBJECTS + 1):
+        file.create_group(str(index))
+
+
+@pytest.mark.parametrize("change", [nest, pytest.param(widen, marks=pytest.mark.slow)])
+def test_h5_of_many_groups(tmp_path, change):
+    with h5py.File(tmp_path / "tf_model.h5", "w") as file:
+        change(file)
+    with refuses() as caught:
+        read_weight_file(tmp_path / "tf_model.h5")
+    assert "tf_model.h5" in str(caught.value)
+
+
+def test_safetensors_of_many_names(tmp_path):
+    header = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    content = json.dumps(dict.fromkeys(map(str, range(100_000)), header)).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(content).to_bytes(8, "little") + content)
+    shutil.copy(OLD / "safetensors" / "config.json", tmp_path)
+    with refuses(seconds=0.5) as caught:
+        read_checkpoint(tmp_path)
+    assert "model.safetensors" in str(caught.value)
 
 
 def test_h5_with_fewer_weights(tmp_path):

@@ -233,6 +233,17 @@ def test_sizes_in_a_keras_file_that_its_weights_do_not_have(tmp_path, name, size
         read_checkpoint(path)
 
 
+def test_a_keras_file_whose_weights_have_changed(tmp_path):
+    write_model(tmp_path / "model")
+    path = tmp_path / "x.keras"
+    BertClassifier.from_pretrained(tmp_path / "model").save(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"x\.keras"):
+        read_checkpoint(path)
+
+
 def test_methods_of_compression_without_a_limit(tmp_path):
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         pack(tmp_path / "x.keras", method, config__json=b"{}")

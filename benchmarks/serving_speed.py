@@ -1,19 +1,22 @@
-"""Texts to vectors: our exports beside other runtimes, one embedder for all.
+"""Texts to vectors or scores: our exports beside other runtimes, one model for all.
 
     python -m benchmarks.serving_speed --model_dir=all-MiniLM-L6-v2 --texts=wikipedia.txt
+    python -m benchmarks.serving_speed --pairs --model_dir=reranker --texts=wikipedia.txt
 
---model_dir is an embedder in the form of sentence-transformers. It is exported as a SavedModel, as
-LiteRT files and as an ONNX file, which OpenVINO computes as well; sentence-transformers computes
-the folder itself, in PyTorch. Each engine runs in a process of its own, on as many cores as
-threads, tokenizer included. Rounds of all engines alternate. Shown are, for three kinds of calls,
-the median milliseconds of a call, and in brackets those of processor time, of the fastest round:
+--model_dir is an embedder, or with --pairs a reranker, in the form of sentence-transformers. It is
+exported as a SavedModel, as LiteRT files and as ONNX files, of which OpenVINO computes one as well,
+with its weights in int8 too; CTranslate2 and sentence-transformers compute the folder itself.
+Each engine runs in a process of its own, on as many cores as threads, tokenizer included. Rounds
+of all engines alternate. Shown are, for three kinds of calls, the median milliseconds of a call,
+and in brackets those of processor time, of the fastest round:
 
     one    a text of 8 to 16 words
     docs   32 texts of about 100 words
     mixed  32 texts of 3 to 100 words
 
+With --pairs each text is a pair of a query of 8 to 16 words and such a text.
 "first answer" is the time from loading the model to the first vector, without the imports;
-"cosine" the lowest between a vector and that of the first engine.
+"cosine" the lowest between a vector and that of the first engine (of pairs: of the 32 scores).
 
 Needs `pip install -r benchmarks/requirements.txt`.
 """
@@ -45,9 +48,11 @@ ROUNDS = flags.DEFINE_integer("rounds", 3, "Runs of each engine.", lower_bound=1
 THREADS = flags.DEFINE_list("threads", ["1", "2"], "Numbers of threads.")
 ENGINES = flags.DEFINE_list(
     "engines",
-    ["saved_model", "litert", "litert_dynamic", "onnx", "openvino", "torch"],
-    "What is measured.",
+    ["saved_model", "litert", "litert_dynamic", "onnx", "onnx_int8"]
+    + ["openvino", "openvino_int8", "ctranslate2", "ctranslate2_int8", "torch"],
+    "What is measured. CTranslate2 has no ModernBERT and no rerankers.",
 )
+PAIRS = flags.DEFINE_bool("pairs", False, "--model_dir is a reranker.")
 # What the parent tells its children.
 ENGINE = flags.DEFINE_string("engine", "", "Set by the program for its processes.")
 
@@ -56,12 +61,14 @@ FILES = {
     "litert": "none.tflite",
     "litert_dynamic": "dynamic.tflite",
     "onnx": "onnx",
+    "onnx_int8": "onnx_int8",
 }
 CALLS = {"one": 40, "docs": 2, "mixed": 4}  # measured, after one that is not
 MIXED_LENGTHS = (3, 5, 8, 8, 10, 12, 12, 15, 20, 25, 40, 60, 100)
 BATCH_SIZE = 32
 LENGTH = 256
-Encode = Callable[[list[str]], np.ndarray]
+Inputs = list[str] | list[tuple[str, str]]
+Encode = Callable[[Inputs], np.ndarray]
 
 
 def start_bert_tf(engine: str, folder: pathlib.Path, threads: int) -> Encode:
@@ -70,45 +77,89 @@ def start_bert_tf(engine: str, folder: pathlib.Path, threads: int) -> Encode:
     if engine == "saved_model":
         import tensorflow_text  # noqa: F401
     began()
-    return bert_tf.load(folder / FILES[engine], num_threads=threads).encode
+    model = bert_tf.load(folder / FILES[engine], num_threads=threads)
+    return model.score if PAIRS.value else model.encode
 
 
-def start_openvino(folder: pathlib.Path, threads: int) -> Encode:
-    import openvino
+def start_tokenizer(path: pathlib.Path) -> Any:
     import tokenizers
 
-    began()
-    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "onnx" / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
     tokenizer.enable_truncation(LENGTH)
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def start_openvino(engine: str, folder: pathlib.Path, threads: int) -> Encode:
+    import openvino
+
+    if engine == "openvino_int8":
+        import nncf
+    began()
+    tokenizer = start_tokenizer(folder / "onnx")
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
     options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
-    file = folder / "onnx" / "onnx" / "model.onnx"
-    model = openvino.Core().compile_model(str(file), "CPU", options)
+    core = openvino.Core()
+    network = core.read_model(str(folder / "onnx" / "onnx" / "model.onnx"))
+    if engine == "openvino_int8":
+        network = nncf.compress_weights(network)
+    model = core.compile_model(network, "CPU", options)
+    wanted = {name for column in model.inputs for name in column.names}
 
-    def encode(texts: list[str]) -> np.ndarray:
+    def encode(texts: Inputs) -> np.ndarray:
         rows = tokenizer.encode_batch_fast(texts)
         columns = {
             "input_ids": np.array([row.ids for row in rows]),
             "attention_mask": np.array([row.attention_mask for row in rows]),
             "token_type_ids": np.array([row.type_ids for row in rows]),
         }
-        return model(columns)["sentence_embedding"]
+        columns = {name: values for name, values in columns.items() if name in wanted}
+        return model(columns)["scores" if PAIRS.value else "sentence_embedding"]
 
     return encode
 
 
-def start_torch(folder: pathlib.Path, threads: int) -> Encode:
+def start_ctranslate2(engine: str, folder: pathlib.Path, threads: int) -> Encode:
+    import ctranslate2
+
+    began()
+    tokenizer = start_tokenizer(pathlib.Path(MODEL_DIR.value))
+    kind = "int8" if engine == "ctranslate2_int8" else "float32"
+    path = str(folder / "ctranslate2")
+    model = ctranslate2.Encoder(path, device="cpu", intra_threads=threads, compute_type=kind)
+
+    def encode(texts: Inputs) -> np.ndarray:
+        ids = [row.ids for row in tokenizer.encode_batch_fast(texts)]
+        states = np.array(model.forward_batch(ids).last_hidden_state)
+        means = [state[: len(row)].mean(axis=0) for state, row in zip(states, ids, strict=True)]
+        return np.stack(means) / np.linalg.norm(means, axis=1, keepdims=True)
+
+    return encode
+
+
+def start_torch(engine: str, folder: pathlib.Path, threads: int) -> Encode:
     import sentence_transformers
     import torch
 
     torch.set_num_threads(threads)
     began()
+    options = {"batch_size": BATCH_SIZE, "show_progress_bar": False}
+    if PAIRS.value:
+        reranker = sentence_transformers.CrossEncoder(MODEL_DIR.value, device="cpu")
+        reranker.max_length = LENGTH
+        return lambda pairs: reranker.predict(pairs, **options)
     model = sentence_transformers.SentenceTransformer(MODEL_DIR.value, device="cpu")
     model.max_seq_length = LENGTH
-    return lambda texts: model.encode(texts, batch_size=BATCH_SIZE, show_progress_bar=False)
+    return lambda texts: model.encode(texts, **options)
 
 
-STARTS = {"openvino": start_openvino, "torch": start_torch}
+STARTS = {
+    "openvino": start_openvino,
+    "openvino_int8": start_openvino,
+    "ctranslate2": start_ctranslate2,
+    "ctranslate2_int8": start_ctranslate2,
+    "torch": start_torch,
+}
 _began = [0.0]
 
 
@@ -117,7 +168,7 @@ def began() -> None:
     _began[0] = time.perf_counter()
 
 
-def make_calls() -> dict[str, list[list[str]]]:
+def make_calls() -> dict[str, list[Inputs]]:
     """Returns the texts of each call, by its kind; the same ones in each process."""
     words = pathlib.Path(TEXTS.value).read_text(encoding="utf8").split()
     source = random.Random(1)
@@ -127,11 +178,16 @@ def make_calls() -> dict[str, list[list[str]]]:
         return " ".join(words[start : start + num_words])
 
     mixed = [source.choice(MIXED_LENGTHS) for _ in range(BATCH_SIZE)]
-    return {
+    calls: dict[str, list[Inputs]] = {
         "one": [[cut(source.randint(8, 16))] for _ in range(CALLS["one"])],
         "docs": [[cut(source.randint(90, 110)) for _ in range(BATCH_SIZE)]],
         "mixed": [[cut(num_words) for num_words in mixed]],
     }
+    if PAIRS.value:
+        query = cut(source.randint(8, 16))
+        for kind, batches in calls.items():
+            calls[kind] = [[(query, text) for text in batch] for batch in batches]
+    return calls
 
 
 def measure(engine: str, folder: pathlib.Path) -> dict[str, Any]:
@@ -141,7 +197,7 @@ def measure(engine: str, folder: pathlib.Path) -> dict[str, Any]:
     if engine in FILES:
         encode = start_bert_tf(engine, folder, threads)
     else:
-        encode = STARTS[engine](folder, threads)
+        encode = STARTS[engine](engine, folder, threads)
     encode(calls["one"][0])
     result: dict[str, Any] = {"first answer": time.perf_counter() - _began[0]}
     for kind, texts in calls.items():
@@ -149,7 +205,10 @@ def measure(engine: str, folder: pathlib.Path) -> dict[str, Any]:
         taken = times_in_turn({kind: lambda source=source: encode(next(source))}, CALLS[kind])
         wall, processor = 1e3 * np.median(taken[kind], axis=0)
         result[kind] = f"{wall:.3g} ({processor:.3g})"
-    result["vectors"] = encode(calls["mixed"][0]).tolist()
+    vectors = np.asarray(encode(calls["mixed"][0]))
+    if PAIRS.value:
+        vectors = vectors.reshape(1, -1) / np.linalg.norm(vectors)
+    result["vectors"] = vectors.tolist()
     return result
 
 
@@ -158,7 +217,7 @@ def run_apart(engine: str, threads: int) -> dict[str, Any]:
     cores = sorted(os.sched_getaffinity(0))[-threads:]
     command = [sys.executable, "-m", "benchmarks.serving_speed", f"--engine={engine}"]
     command += [f"--texts={TEXTS.value}", f"--output_dir={OUTPUT_DIR.value}"]
-    command += [f"--model_dir={MODEL_DIR.value}"]
+    command += [f"--model_dir={MODEL_DIR.value}", f"--pairs={PAIRS.value}"]
     done = subprocess.run(
         command,
         env={**os.environ, "OMP_NUM_THREADS": f"{threads}"},
@@ -176,6 +235,7 @@ def make_models(folder: pathlib.Path) -> None:
     made = {
         "served": ["export.saved_model", "--output_dir={}"],
         "onnx": ["export.onnx", "--output_dir={}"],
+        "onnx_int8": ["export.onnx", "--no_gate", "--quantize=int8", "--output_dir={}"],
         "none.tflite": [*lite, "--quantize=none"],
         "dynamic.tflite": [*lite, "--quantize=dynamic"],
     }
@@ -184,6 +244,11 @@ def make_models(folder: pathlib.Path) -> None:
             command += [f"--model_dir={MODEL_DIR.value}", f"--max_seq_length={LENGTH}"]
             command = [part.format(folder / name) for part in command]
             subprocess.run([sys.executable, "-m", *command], check=True)
+    if any(engine.startswith("ctranslate2") for engine in ENGINES.value):
+        import ctranslate2
+
+        converter = ctranslate2.converters.TransformersConverter(MODEL_DIR.value)
+        converter.convert(str(folder / "ctranslate2"), force=True)
 
 
 def main(_: list[str]) -> None:

@@ -72,8 +72,9 @@ def table_row(name: str, report: dict[str, Any]) -> list[str]:
     seconds = cycles / chip.clock
     share = report["formula_flops"] / seconds / chip.flops
     parts = [f"{part} {count / cycles:.0%}" for part, count in report["cycles"].items()]
-    for size, spent in report["reductions"]:
-        parts.append(f"sum of {size / 1e6:,.1f} MB after {spent:.0%}")
+    for size, spent, is_started in report["reductions"]:
+        action = "start of the sum" if is_started else "sum"
+        parts.append(f"{action} of {size / 1e6:,.1f} MB after {spent:.0%}")
     return [
         name,
         "compiles",

@@ -113,8 +113,11 @@ def compile_step(path: str, chips: Sequence[Any]) -> dict[str, Any]:
     return report
 
 
-def reductions(text: str) -> list[list[float]]:
-    """Returns the bytes of each sum over replicas, and the share of the cycles spent before it."""
+def reductions(text: str) -> list[tuple[int, float, bool]]:
+    """Returns of each sum over replicas the bytes, and the share of the cycles spent before it.
+
+    The last value tells whether it only starts there, and other operations run beside it.
+    """
     found = []
     spent = 0
     # The instructions are in the order in which they run.
@@ -126,8 +129,8 @@ def reductions(text: str) -> list[list[float]]:
             for kind, axes in re.findall(r"([a-z]+\d+)\[([\d,]*)\]", shapes[1]):
                 bits = int(re.sub("[a-z]", "", kind))
                 size += bits // 8 * math.prod(map(int, filter(None, axes.split(","))))
-            found.append([size, spent])
-    return [[size, before / max(spent, 1)] for size, before in found]
+            found.append((size, spent, shapes[2] is not None))
+    return [(size, before / max(spent, 1), starts) for size, before, starts in found]
 
 
 def cycles(text: str) -> dict[str, int]:

@@ -24,7 +24,7 @@ GOOD = {
     "flops": 4.5e12,
     "formula_flops": 3.94e12,
     "cycles": {"attention": 45_000_000, "update": 15_000_000},
-    "reductions": [[8e6, 0.5]],
+    "reductions": [[8e6, 0.5, False]],
 }
 BASE = "BERT-Base, 64 x 128, AdamWeightDecay"
 FAULTS = {

@@ -13,6 +13,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.tasks.base.serving import lite_model
 from bert_tf.tasks.base.serving.lite_model import CHECKSUM_NAME, LiteModel, model_checksum
+from bert_tf.tasks.base.serving.metadata import ONNX_OUTPUTS, check_outputs
 from bert_tf.tasks.base.serving.saved_models import (
     CHECKSUMS,
     call_signature,
@@ -191,6 +192,21 @@ def test_a_lite_file_without_a_checksum_is_refused(made_interpreter, tmp_path) -
     path = write_lite_file(tmp_path / "odd.tflite", json.dumps(CARD), checksum=False)
     with pytest.raises(ValueError, match=r"odd\.tflite"):
         lite_answer(path)
+
+
+def test_a_model_that_the_interpreter_refuses_is_named(tmp_path) -> None:
+    path = write_lite_file(tmp_path / "model.tflite", json.dumps(CARD))
+    with pytest.raises(ValueError, match=r"model\.tflite") as caught:
+        lite_answer(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("labels", [LABELS[:2], [*LABELS, "more"]])
+def test_labels_of_another_onnx_model_are_refused(labels) -> None:
+    shapes = {"logits": [-1, 3]}
+    check_outputs(CARD, shapes, ONNX_OUTPUTS, "model.onnx")
+    with pytest.raises(ValueError, match=r"model\.onnx.*labels"):
+        check_outputs({**CARD, "labels": list(labels)}, shapes, ONNX_OUTPUTS, "model.onnx")
 
 
 @pytest.mark.parametrize("content", ODD_CONTENTS)

@@ -18,6 +18,7 @@ import numpy as np
 
 from bert_tf.checkpoints.archives import UNPACKING_ERRORS
 from bert_tf.system.bounded_files import open_zip, read_member
+from bert_tf.system.printable import first_line
 from bert_tf.tasks.base.serving.metadata import (
     CARD_NAME,
     ROW_OUTPUTS,
@@ -63,8 +64,8 @@ class LiteModel(RowModel):
             shapes = {}
             for name, details in self._run.get_output_details().items():
                 shapes[name] = details["shape_signature"].tolist()
-        except (RuntimeError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} cannot be loaded: {error}.") from None
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} cannot be loaded: {first_line(error)}.") from None
         check_outputs(self.card, shapes, ROW_OUTPUTS, path)
         self._output_shapes = shapes
 
@@ -98,7 +99,8 @@ class LiteModel(RowModel):
         try:
             return self._run(**batch)
         except RuntimeError as error:
-            raise ValueError(f"{self._path} cannot compute this batch: {error}.") from None
+            reason = first_line(error)
+            raise ValueError(f"{self._path} cannot compute this batch: {reason}.") from None
 
     def from_texts(self, texts: Sequence[str]) -> Arrays:
         """Returns the outputs for single texts, tokenized inside the file.

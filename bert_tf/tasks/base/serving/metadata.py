@@ -134,7 +134,7 @@ def check_outputs(
     Args:
       shapes: shapes of the model's outputs, by name; () for an unknown shape, None or -1 for any
         size.
-      ranks: `TEXT_OUTPUTS` or `ROW_OUTPUTS`.
+      ranks: `TEXT_OUTPUTS`, `ROW_OUTPUTS` or `ONNX_OUTPUTS`.
 
     Raises:
       ValueError: if an output is missing or has another rank, or the number of labels differs.
@@ -153,7 +153,8 @@ def check_outputs(
                 f"{source} has the kind {kind}, as bert_tf.json says, but the model's "
                 f"output {name} has {len(shape)} axes, expected {rank}; export it again."
             )
-        num_classes = shape[-1] if len(shape) and name == "probabilities" else None
+        counts_classes = len(shape) > 0 and name in ("probabilities", "logits")
+        num_classes = shape[-1] if counts_classes else None
         is_known = kind in CLASS_KINDS and num_classes is not None and num_classes >= 0
         if is_known and num_classes != len(labels):
             raise ValueError(

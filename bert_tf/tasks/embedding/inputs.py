@@ -13,7 +13,12 @@ from bert_tf.tasks.embedding.examples import (
     read_beir_examples,
     read_embedding_examples,
 )
-from bert_tf.tasks.embedding.loss_names import check_examples
+from bert_tf.tasks.embedding.loss_names import (
+    LOSS_SIMILARITIES,
+    check_examples,
+    check_similarity,
+    natural_loss,
+)
 
 
 def read_to_embed(configs: Configs, files: dict[str, str]) -> dict[str, Any]:
@@ -45,6 +50,7 @@ def read_to_embed(configs: Configs, files: dict[str, str]) -> dict[str, Any]:
         data_sets = data_sets_of(task, inputs)
         for examples, loss in zip(data_sets, task.losses_of(len(data_sets)), strict=True):
             check_examples(examples, loss)
+            check_similarity(loss or natural_loss(examples), LOSS_SIMILARITIES[task.embedding_type])
     return inputs
 
 

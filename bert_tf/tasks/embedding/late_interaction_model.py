@@ -1,6 +1,7 @@
 """Late interaction (ColBERT): the encoder with a vector for each token, compared by MaxSim.
 
 model = BertLateInteraction.from_pretrained("colbert")  # of sentence-transformers, PyLate, Stanford
+model.fit((queries, positives))
 scores = model.score(["a query"], ["A document.", "Another one."])  # float32 [1, 2]
 """
 
@@ -16,9 +17,9 @@ from bert_tf.checkpoints.token_vectors import SIDES
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
 from bert_tf.network.pooled_layers import apply_layers
 from bert_tf.network.pooling import l2_normalize
-from bert_tf.system.type_names import Tensor
+from bert_tf.system.type_names import Tensor, Texts
 from bert_tf.tasks.embedding.answers import LateInteractionAnswers
-from bert_tf.tasks.embedding.network import EmbeddingNetwork
+from bert_tf.tasks.embedding.contrastive_model import ContrastiveModel
 from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
 from bert_tf.text.packing import INPUTS, by_length, pad_batch
@@ -27,7 +28,7 @@ QUERY, DOCUMENT = SIDES
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertLateInteraction(LateInteractionAnswers, EmbeddingNetwork):
+class BertLateInteraction(LateInteractionAnswers, ContrastiveModel):
     """The encoder with dense layers and normalization of each token's vector.
 
     Args:
@@ -41,7 +42,8 @@ class BertLateInteraction(LateInteractionAnswers, EmbeddingNetwork):
 
     Returns:
       float32 [B, T, D], 0 for tokens that do not score. T is at least the length to which queries
-      are expanded, if some may be queries.
+      are expanded, if some may be queries. For a batch of `ContrastiveDataset` [B, 1 + M, T, D],
+      each query followed by its M documents.
 
     Reference: Khattab and Zaharia 2020, "ColBERT: Efficient and Effective Passage Search via
     Contextualized Late Interaction over BERT".
@@ -67,6 +69,10 @@ class BertLateInteraction(LateInteractionAnswers, EmbeddingNetwork):
     @property
     def similarity(self) -> str:
         return self.embedding.similarity
+
+    @property
+    def loss_similarity(self) -> str:  # type: ignore[override]
+        return self.similarity
 
     def _find_expansion(self) -> int:
         """Returns the id of the token that expands queries."""
@@ -96,8 +102,25 @@ class BertLateInteraction(LateInteractionAnswers, EmbeddingNetwork):
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
     ) -> Any:
-        vectors, _ = self.token_vectors(inputs, training, dropout_seed)
-        return vectors
+        if "query/input_word_ids" not in inputs:
+            return self.token_vectors(inputs, training, dropout_seed)[0]
+        queries, documents = self.embed_batch(inputs, training, dropout_seed)
+        queries = queries[:, None]  # [B, 1, T, D]
+        # Vectors of 0 are those of tokens that do not score.
+        length = tf.maximum(tf.shape(queries)[2], tf.shape(documents)[2])
+        padded = []
+        for vectors in (queries, documents):
+            missing = length - tf.shape(vectors)[2]
+            padded.append(tf.pad(vectors, [[0, 0], [0, 0], [0, missing], [0, 0]]))
+        return tf.concat(padded, axis=1)
+
+    def embed_side(
+        self, inputs: dict[str, Any], training: bool, dropout_seed: Tensor | None, side: str
+    ) -> Tensor:
+        return self.token_vectors(inputs, training, dropout_seed, side)[0]
+
+    def predict_texts(self, texts: Texts, batch_size: int) -> list[np.ndarray]:
+        return self.encode_documents(texts, batch_size=batch_size)
 
     def token_vectors(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bert_tf.metrics.maxsim import MAXSIM
 from bert_tf.tasks.embedding.examples import EmbeddingExample
 
 IN_BATCH = ("in_batch", "symmetric")
@@ -12,6 +13,12 @@ SAME_LABEL = "same_label"
 NO_DUPLICATES = (*IN_BATCH, SAME_LABEL)
 # Both texts of an example are of the same kind and length, so that one pass embeds them.
 JOINT = (SAME_LABEL,)
+# The similarity in losses of each --embedding_type; of token vectors it may also be meanmaxsim.
+LOSS_SIMILARITIES = {"dense": "cosine", "splade": "dot", "colbert": "maxsim"}
+# The factor of each similarity in losses, if none is given. Cosines need one.
+SCALES = {"cosine": 20.0, **dict.fromkeys(("dot", *MAXSIM), 1.0)}
+# Losses that are for another similarity.
+REFUSED = {"dot": ("cosent", "cosine"), **dict.fromkeys(MAXSIM, ("cosent", "cosine", "triplet"))}
 
 
 def natural_loss(examples: Sequence[EmbeddingExample]) -> str:
@@ -19,6 +26,15 @@ def natural_loss(examples: Sequence[EmbeddingExample]) -> str:
     if not examples[0].scores:
         return "in_batch"
     return "margin_mse" if any(example.negatives for example in examples) else "cosent"
+
+
+def check_similarity(loss: str, similarity: str) -> None:
+    """Raises ValueError for a loss that compares texts in another way than the model."""
+    if loss in REFUSED.get(similarity, ()):
+        raise ValueError(
+            f"--retrieval_loss={loss} does not work with {similarity}, which compares the texts of "
+            "this model; train on pairs, triplets or a teacher's margins."
+        )
 
 
 def check_examples(examples: Sequence[EmbeddingExample], loss: str) -> None:

@@ -321,6 +321,10 @@ def make_loss(name: str, task: RetrieverConfig, dimension: int, similarity: str 
     loss = make_losses(task, similarity)[name]
     if not task.matryoshka_dims:
         return loss
+    if similarity in MAXSIM:
+        raise ValueError(
+            "--matryoshka_dims is for one vector of a text, not for one of each token."
+        )
     sizes = comma_numbers(task.matryoshka_dims, "--matryoshka_dims")
     weights = comma_numbers(task.matryoshka_weights, "--matryoshka_weights")
     factors = weights or [1.0] * len(sizes)

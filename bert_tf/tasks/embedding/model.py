@@ -5,7 +5,6 @@ model.fit((queries, positives))
 vectors = model.encode(["A text.", "Another one."])  # float32 [N, D]
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,46 +14,18 @@ import tensorflow as tf
 from keras import ops
 
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
-from bert_tf.config.ranking_config import RetrieverConfig
-from bert_tf.network.losses import WeightedSum
 from bert_tf.network.pooled_layers import apply_layers
 from bert_tf.network.pooling import l2_normalize, pool_tokens, pooling_of
-from bert_tf.system.type_names import Batch, Column, Labels, Tensor, Texts
+from bert_tf.system.type_names import Tensor, Texts
 from bert_tf.tasks.base.examples.columns import read_texts
-from bert_tf.tasks.base.models.raw_batches import KerasBatch, unpack_text_columns
-from bert_tf.tasks.base.models.raw_input import RawInput
-from bert_tf.tasks.base.models.text_model import TextModel
 from bert_tf.tasks.embedding.answers import EmbedderAnswers
-from bert_tf.tasks.embedding.contrastive_input import ContrastiveInput
-from bert_tf.tasks.embedding.examples import read_embedding_columns
-from bert_tf.tasks.embedding.features import SIDES, TextPacker, TrainingExamples, prepare_training
-from bert_tf.tasks.embedding.loss_names import IN_BATCH, JOINT
-from bert_tf.tasks.embedding.losses import Vectors, in_batch_accuracy, make_loss
-from bert_tf.tasks.embedding.network import EmbeddingNetwork
+from bert_tf.tasks.embedding.contrastive_model import ContrastiveModel
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
-from bert_tf.tasks.embedding.sides import embed_sides
 from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
 
-SIDE_NAMES = tuple(f"{side}/" for side in SIDES)
-
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class InBatchAccuracy(keras.metrics.Mean):
-    """The fraction of queries whose positive has the highest score of the batch's documents."""
-
-    def update_state(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
-    ) -> None:
-        """Adds a batch; for the arguments see `BertEmbedder.task_loss`."""
-        queries = y_pred[:, 0]  # [B, D]
-        documents = y_pred[:, 1:]  # [B, M, D]
-        weights = y_true[:, : ops.shape(documents)[1]]  # [B, M]
-        accuracy = in_batch_accuracy(Vectors(queries, documents, weights))
-        super().update_state(accuracy.mean(), accuracy.weight)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
+class BertEmbedder(EmbedderAnswers, ContrastiveModel):
     """The encoder with pooling, dense layers and normalization.
 
         model.fit((queries, positives))             # pairs
@@ -80,26 +51,17 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
     """
 
     default_name = "bert_embedder"
-    raw_input_class: type[RawInput] = ContrastiveInput
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._compute: Any = None
-        self._settings = RetrieverConfig()
-        self._loss_name = ""
 
     def call(
         self, inputs: dict[str, Any], training: bool = False, dropout_seed: Tensor | None = None
     ) -> Any:
         if "query/input_word_ids" in inputs:
-            # A contrastive batch: the texts of each side pass through this method again.
-            seed = self.bert.draw_dropout_seed(training, dropout_seed)
-            queries, documents = embed_sides(
-                lambda texts, side_seed, side: self.call(texts, training, side_seed),
-                inputs,
-                seed,
-                joint=self._loss_name in JOINT,
-            )
+            # The texts of each side pass through this method again.
+            queries, documents = self.embed_batch(inputs, training, dropout_seed)
             return ops.concatenate([queries[:, None], documents], axis=1)  # [B, 1 + M, D]
         encoded = self.bert(inputs, training=training, dropout_seed=dropout_seed)
         prompt_lengths = inputs.get("prompt_lengths")
@@ -108,6 +70,11 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
             is_other = ops.not_equal(inputs["input_word_ids"], token_id)
             mask = mask * ops.cast(is_other, mask.dtype)
         return self.pool(encoded["sequence_output"], mask, prompt_lengths)
+
+    def embed_side(
+        self, inputs: dict[str, Any], training: bool, dropout_seed: Tensor | None, side: str
+    ) -> Tensor:
+        return self.call(inputs, training, dropout_seed)
 
     def inputs_of(self, x: object) -> dict[str, Any]:
         """Returns the inputs for texts, with the model's default prompt."""
@@ -152,6 +119,9 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
         skipped = prompt_length(self.tokenizer, self.embedding, prompt)
         return self.encode_rows(rows, skipped, batch_size)
 
+    def predict_texts(self, texts: Texts, batch_size: int) -> np.ndarray:
+        return self.encode(texts, batch_size=batch_size)
+
     def encode_rows(
         self, rows: Sequence[PackedText], skipped: int = 0, batch_size: int = BATCH_SIZE
     ) -> np.ndarray:
@@ -177,157 +147,6 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
         """Tokenizes a prompt and a text, and truncates them to the maximum length."""
         return pack_text(self.tokenizer, self.embedding, text, prompt)
 
-    # Training ----------------------------------------------------------------------------------
-
-    needs_labels = False
-
-    def fit(  # type: ignore[override]
-        self,
-        x: Texts | None = None,
-        y: Labels | None = None,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        *,
-        loss: str = "",
-        num_negatives: int = 4,
-        loss_scale_factor: float = 20.0,
-        triplet_margin: float = 5.0,
-        triplet_distance: str = "euclidean",
-        matryoshka_dims: Sequence[int] = (),
-        matryoshka_weights: Sequence[float] = (),
-        **options: Any,
-    ) -> Any:
-        """Trains on pairs or triplets of texts, as `run_retriever` does.
-
-            model.fit((queries, positives), epochs=1, batch_size=64)
-            model.fit([("a query", "its answer", "another answer"), ...])
-            model.fit((firsts, seconds), scores, validation_data=((firsts, seconds), scores))
-
-        Args:
-          x: pairs or triplets, as columns or as a list of tuples; see `read_embedding_columns`.
-            Single texts are pairs of a text with itself (SimCSE).
-          y: scores of pairs, or a teacher's margins for triplets.
-          batch_size: examples per step; None: 32. In-batch losses use the documents of the other
-            examples of a batch as negatives, and a batch contains no text twice.
-          epochs: see `TextModel.fit`.
-          loss: in_batch, symmetric, cosent, cosine, triplet or margin_mse; "": cosent for scored
-            pairs, margin_mse for margins, otherwise in_batch.
-          num_negatives: maximum number of negatives per example and epoch; an example with more
-            uses different ones in each epoch.
-          loss_scale_factor: factor of the cosines, 1 / temperature.
-          triplet_margin, triplet_distance: for the triplet loss; the distance is euclidean or
-            cosine.
-          matryoshka_dims: sizes N for which the first N numbers of an embedding are trained as an
-            embedding as well.
-          matryoshka_weights: a weight for each size; (): 1 for each.
-          options: arguments of `TextModel.fit`, such as `validation_data` (x or (x, y)),
-            `callbacks`, `learning_rate` and `verbose`. Validation reports the loss, and with
-            in-batch losses the accuracy within batches of validation examples.
-
-        Returns:
-          Keras' `History`.
-
-        Raises:
-          ValueError: if examples or settings are invalid, before anything is traced.
-        """
-        if self.raw_input.is_raw(x):
-            self._settings = training_settings(
-                retrieval_loss=loss,
-                num_negatives=num_negatives,
-                loss_scale_factor=float(loss_scale_factor),
-                triplet_margin=float(triplet_margin),
-                triplet_distance=triplet_distance,
-                matryoshka_dims=comma_text(matryoshka_dims),
-                matryoshka_weights=comma_text(matryoshka_weights),
-            )
-            batch_size = batch_size or BATCH_SIZE
-        return super().fit(x, y, batch_size, epochs, **options)
-
-    def predict(
-        self, x: Any, batch_size: int | None = None, *arguments: Any, **options: Any
-    ) -> Any:
-        """Embeds texts as `encode` does; other inputs go to Keras' `predict`."""
-        if self.raw_input.is_raw(x):
-            return self.encode(x, batch_size=batch_size or BATCH_SIZE)
-        return super().predict(x, batch_size, *arguments, **options)
-
-    def read_examples(  # type: ignore[override]
-        self, x: Texts, y: Labels | None = None, weights: Column | None = None
-    ) -> TrainingExamples:
-        if weights is not None:
-            raise ValueError("BertEmbedder has no sample_weight: its losses are for whole batches.")
-        if self.compiled and not (self.compiler.has_own_loss or self.compiler.is_default):
-            raise ValueError(
-                "The model is compiled with a loss, but embeddings are trained with losses for "
-                'whole batches: compile it without a loss, and give fit(..., loss="in_batch").'
-            )
-        examples = read_embedding_columns(x, y)
-        packer = TextPacker(self.tokenizer, self.embedding)
-        config = self.config
-        has_dropout = bool(config.hidden_dropout_prob or config.attention_probs_dropout_prob)
-        training_examples, loss_name = prepare_training(
-            packer, examples, self._settings, has_dropout
-        )
-        # The result is discarded: this reports matryoshka sizes that do not fit.
-        make_loss(loss_name, self._settings, self.dimension)
-        if loss_name != self._loss_name:
-            # Keras keeps the traced graphs of a step, which contain the previous loss.
-            self.train_function = None
-            self.test_function = None
-        self._loss_name = loss_name
-        return training_examples
-
-    def prepare_head(self, examples: TrainingExamples) -> None:
-        """Uses the loss of the training examples for the validation examples as well."""
-        self._settings = dataclasses.replace(self._settings, retrieval_loss=self._loss_name)
-
-    def keras_batch(self, batch: dict[str, Any]) -> KerasBatch:
-        inputs = {name: value for name, value in batch.items() if name.startswith(SIDE_NAMES)}
-        # Keras passes a single tensor of labels, so that weights and scores share it: [B, M + S].
-        labels = [batch["document_weights"]]
-        if "scores" in batch:
-            labels.append(batch["scores"])
-        return inputs, tf.concat(labels, axis=1), batch["example_weights"]
-
-    def task_loss(
-        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None
-    ) -> WeightedSum:
-        """Returns the loss of a batch.
-
-        Args:
-          x: not used.
-          y: float32 [B, M + S]: the weights of the documents, then the scores.
-          outputs: float32 [B, 1 + M, D], see the class.
-          weights: not used: the documents of an example that pads the batch have weight 0.
-        """
-        queries = outputs[:, 0]  # [B, D]
-        documents = outputs[:, 1:]  # [B, M, D]
-        num_documents = ops.shape(documents)[1]
-        loss = make_loss(self._loss_name, self._settings, self.dimension)
-        # `keras_batch` put the weights of the documents before the scores.
-        return loss(Vectors(queries, documents, y[:, :num_documents], y[:, num_documents:]))
-
-    def own_loss(
-        self, x: Batch, y: Tensor, outputs: Tensor, weights: Tensor | None, training: bool
-    ) -> Any:
-        """See `TextModel`; only batches of queries and documents have this loss."""
-        is_embedding = not isinstance(outputs, dict)  # A `BertDenoiser` returns a dict.
-        if is_embedding and len(outputs.shape) != 3:
-            # [B, D]: a dict of ids, whose loss the user compiles.
-            return None
-        return super().own_loss(x, y, outputs, weights, training)
-
-    @property
-    def default_metrics(self) -> Any:
-        return [InBatchAccuracy(name="accuracy")] if self._loss_name in IN_BATCH else []
-
-    def unpack_texts(self, data: object) -> tuple[Any, Any, Any]:
-        return unpack_text_columns(data)
-
-    @property
-    def traced_settings(self) -> tuple[Any, ...]:  # type: ignore[override]
-        return self._loss_name, self._settings
-
     def _embed_function(self) -> Any:
         """Returns the model as a single graph for batches of all shapes."""
         if self._compute is None:
@@ -339,17 +158,3 @@ class BertEmbedder(EmbedderAnswers, EmbeddingNetwork, TextModel):
                 autograph=False,
             )
         return self._compute
-
-
-def training_settings(**settings: Any) -> RetrieverConfig:
-    """Returns the settings of training, checked as the flags of `run_retriever`."""
-    config = RetrieverConfig(**settings)
-    if config.retrieval_loss == "denoising" or config.has_data_sets:
-        raise ValueError(f"loss is {config.retrieval_loss!r}, which only run_retriever supports.")
-    config.check_needs(settings)
-    return config
-
-
-def comma_text(numbers: Sequence[float] | str) -> str:
-    """Returns numbers in the format of a flag, separated by commas."""
-    return numbers if isinstance(numbers, str) else ",".join(map(str, numbers))

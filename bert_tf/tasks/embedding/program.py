@@ -32,7 +32,7 @@ from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
 from bert_tf.tasks.embedding import features, losses
 from bert_tf.tasks.embedding.inputs import data_sets_of
 from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
-from bert_tf.tasks.embedding.loss_names import IN_BATCH
+from bert_tf.tasks.embedding.loss_names import IN_BATCH, SCALES
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.splade_model import BertSplade, check_head
 from bert_tf.tasks.embedding.task import (
@@ -56,8 +56,6 @@ class Retriever(Program):
     needs_head = False
     results_start = ""
     similarity = "cosine"  # in losses
-    default_scale = 20.0  # of similarities, if no flag gives it
-    refused_losses: tuple[str, ...] = ()  # losses for another similarity
     plot_titles = {
         "loss": "loss",
         "teacher_loss": "distance from the teacher",
@@ -127,7 +125,7 @@ class Retriever(Program):
         task = self.configs.task
         if "loss_scale_factor" not in config_flags.given(RetrieverConfig):
             # The configuration is recorded, and a resumed run uses it.
-            task = dataclasses.replace(task, loss_scale_factor=self.default_scale)
+            task = dataclasses.replace(task, loss_scale_factor=SCALES[self.similarity])
         self.configs = self.configs._replace(data=data, task=task)
 
     def write_record(self) -> None:
@@ -164,16 +162,9 @@ class Retriever(Program):
         """Returns the packed training examples, an object with `rows`."""
         config = self.configs.model
         has_dropout = bool(config.hidden_dropout_prob or config.attention_probs_dropout_prob)
-        examples, self.loss_names = features.prepare_data_sets(
-            packer, data_sets_of(self.configs.task, self.inputs), self.configs.task, has_dropout
-        )
-        loss_name = self.loss_names[0]
-        if loss_name in self.refused_losses:
-            raise ValueError(
-                f"--retrieval_loss={loss_name} does not work with --embedding_type="
-                f"{self.configs.task.embedding_type}; train on pairs, triplets or a teacher's "
-                "margins."
-            )
+        task = self.configs.task
+        data_sets = data_sets_of(task, self.inputs)
+        examples, self.loss_names = features.prepare_data_sets(packer, data_sets, task, has_dropout)
         return examples
 
     def compute_teacher_outputs(
@@ -257,8 +248,6 @@ class SparseRetriever(Retriever):
     task_class = SpladeTask
     head = "masked_lm"
     similarity = "dot"
-    default_scale = 1.0  # Dot products need no factor.
-    refused_losses = ("cosent", "cosine")
     plot_titles = Retriever.plot_titles | {
         "pieces_per_query": "weighted tokens per query",
         "pieces_per_document": "weighted tokens per document",
@@ -302,8 +291,6 @@ class LateInteractionRetriever(Retriever):
     """See `Program`."""
 
     task_class = LateInteractionTask
-    default_scale = 1.0  # A score is a sum over tokens, which needs no factor.
-    refused_losses = ("cosent", "cosine", "triplet")
 
     def choose_layers(self, stated: EmbeddingConfig | None) -> EmbeddingConfig:
         """Returns the embedding of the weights, that of a dense embedder with token vectors.

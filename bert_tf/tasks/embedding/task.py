@@ -295,11 +295,7 @@ class LateInteractionTask(EmbeddingTask):
 
         Those are [b, M, Td, D]; both are 0 for tokens that do not score.
         """
-        return embed_sides(
-            lambda inputs, seed, side: self.model.token_vectors(inputs, True, seed, side)[0],
-            batch,
-            dropout_seed,
-        )
+        return self.model.embed_batch(batch, True, dropout_seed)
 
     def sizes(self, batch: Batch) -> Batch:
         """Returns the numbers of texts and tokens; see `EmbeddingTask`."""

@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.checkpoints.embedding import EmbeddingConfig
+from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.token_vectors import TokenVectors
+from bert_tf.config.pooled_layers import DenseStep
 from bert_tf.tasks.embedding.examples import read_embedding_columns
 from bert_tf.training.metrics_log import read_metrics
 from tests.fine_tune import fine_tune
 from tests.float_bounds import OTHER_FRAMEWORK, assert_close, close_to
-from tests.run_retriever_test import PROGRAM, flags_of, folder  # noqa: F401
+from tests.run_retriever_test import COLBERT, PROGRAM, flags_of, folder  # noqa: F401
 
 SEED = 12345  # the default of --random_seed
 STEPS = 4
@@ -30,6 +34,22 @@ def columns(path):
 def same_order(monkeypatch):
     """Gives `fit` the order of the program's batches."""
     monkeypatch.setattr(np.random, "randint", lambda *_, **__: SEED)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tokens(folder):  # noqa: F811
+    """A model of late interaction without dropout, whose folder is `tokens`."""
+    source = read_checkpoint(folder / "still")
+    embedding = EmbeddingConfig(
+        dense=(DenseStep(source.config.hidden_size, 8, use_bias=False, activation="linear"),),
+        normalize=True,
+        max_seq_length=16,
+        similarity="maxsim",
+        tokens=TokenVectors(query_length=12, expansion_length=12),
+    )
+    model = bert_tf.BertLateInteraction(source.config, embedding, source.vocab)
+    model.save_pretrained(folder / "tokens")
+    return model
 
 
 def fit_losses(model, x, y, **options):
@@ -54,6 +74,14 @@ def fit_losses(model, x, y, **options):
             {"matryoshka_dims": "32,16", "matryoshka_weights": "1,0.5"},
             {"matryoshka_dims": [32, 16], "matryoshka_weights": [1, 0.5]},
         ),
+        ("triplets", "", COLBERT, {}),
+        (
+            "triplets",
+            "symmetric",
+            {**COLBERT, "loss_scale_factor": 0.5},
+            {"loss_scale_factor": 0.5},
+        ),
+        ("margins", "divergence", COLBERT, {}),
     ],
 )
 def test_losses_are_those_of_the_program(
@@ -66,9 +94,12 @@ def test_losses_are_those_of_the_program(
     settings,
 ):
     file = folder / f"{table}.csv"
+    has_tokens = "embedding_type" in flags
+    start = folder / ("tokens" if has_tokens else "still")
     given = flags_of(
         folder,
         tmp_path / "run",
+        init_checkpoint=start,
         train_file=file,
         retrieval_loss=loss,
         optimizer="adamw",
@@ -78,12 +109,14 @@ def test_losses_are_those_of_the_program(
     assert fine_tune(PROGRAM, **given) == 0
     expected = [line["loss"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")]
     assert len(expected) == STEPS and len(set(expected)) == STEPS
-    model = bert_tf.BertEmbedder.from_pretrained(folder / "still", max_seq_length=16)
+    kind = bert_tf.BertLateInteraction if has_tokens else bert_tf.BertEmbedder
+    model = kind.from_pretrained(start, max_seq_length=16)
     found = fit_losses(model, *columns(file), learning_rate=3e-3, loss=loss, **settings)
     assert_close(found, expected)
-    trained = bert_tf.BertEmbedder.from_pretrained(tmp_path / "run")
+    trained = kind.from_pretrained(tmp_path / "run")
     texts = ["the cat eats grass", "what does the hen eat"]
-    np.testing.assert_allclose(model.encode(texts), trained.encode(texts), atol=1e-4)
+    for vectors, wanted in zip(model.predict(texts), trained.predict(texts), strict=True):
+        np.testing.assert_allclose(vectors, wanted, atol=1e-4)
 
 
 def examples_of(x, y=None):
@@ -194,6 +227,44 @@ def test_wrong_settings_are_refused_before_training(trained, folder):  # noqa: F
     model.compile("adam", loss="mse")
     with pytest.raises(ValueError, match="compile.* loss=.in_batch"):
         model.fit(pairs, verbose=0)
+
+
+def slow_results(model, x):
+    """Returns loss and accuracy of triplets, from the score of each query with each document."""
+    queries = model.encode_queries(x[0])
+    documents = model.encode_documents([*x[1], *x[2]])
+    scores = np.zeros([len(queries), len(documents)])
+    for row, query in enumerate(queries):
+        for column, document in enumerate(documents):
+            scores[row, column] = (query @ document.T).max(axis=1).sum()
+    losses = np.log(np.exp(scores).sum(axis=1)) - np.diag(scores)
+    return losses.mean(), np.mean(scores.argmax(axis=1) == np.arange(len(queries)))
+
+
+def test_the_loss_of_token_vectors_is_that_of_a_slow_twin(tokens, folder):  # noqa: F811
+    # No text twice, so that they are one batch.
+    x = tuple(column[:5] for column in columns(folder / "triplets.csv")[0])
+    assert tokens.evaluate(x, verbose=0) == close_to(slow_results(tokens, x)[0], OTHER_FRAMEWORK)
+    assert tokens.predict(["the cat"])[0].shape == (4, 8)
+    for given, y, named in (
+        ({"loss": "triplet"}, None, "triplet"),
+        ({}, [1.0] * 5, "cosent"),
+        ({"matryoshka_dims": [4]}, None, "matryoshka_dims"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            tokens.fit(x[:2] if y else x, y, **given)
+
+
+@pytest.mark.slow
+def test_token_vectors_learn(tokens, folder):  # noqa: F811
+    x, _ = columns(folder / "triplets.csv")
+    few = tuple(column[:5] for column in x)
+    options = {"batch_size": 8, "epochs": 4, "learning_rate": 3e-3, "verbose": 0}
+    history = tokens.fit(x, validation_data=few, **options).history
+    assert history["loss"][-1] < history["loss"][0] and history["accuracy"][-1] > 1 / 8
+    loss, accuracy = slow_results(tokens, few)
+    assert history["val_loss"][-1] == close_to(loss, OTHER_FRAMEWORK)
+    assert history["val_accuracy"][-1] == pytest.approx(accuracy)
 
 
 @pytest.mark.slow

@@ -48,7 +48,6 @@ pretraining.shown_sentences pretraining.masked_words.answers pretraining.masked_
 search.bm25 search.bulk search.documents search.faiss_index search.fusion search.index
 search.manifest search.open_index search.passages search.qdrant search.recall search.runners
 search.segments search.stored_vectors
-search.saved_embedder
 tasks.base.examples.columns tasks.base.examples.labels tasks.base.examples.rows
 tasks.base.examples.tables
 tasks.base.programs.program tasks.base.programs.results

@@ -157,6 +157,8 @@ def make_job(
     checkpoint = read_checkpoint(model)
     checkpoint.check()
     embedding = embedding_of(checkpoint, pooling, max_seq_length)
+    if embedding.tokens:
+        raise ValueError(f"{model} embeds tokens (late interaction); give it to build_index.")
     embedding.check(checkpoint.config.hidden_size, model)
     if embedding.max_seq_length > checkpoint.config.longest_row:
         raise ValueError(
@@ -370,7 +372,7 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
     embedder = embedder or load_embedder(job)
     documents = read_texts(job, name)
     with counting_texts("") as text_counts:
-        vectors = embedder.documents([document.text for document in documents])
+        vectors, _ = embedder.documents([document.text for document in documents])
     for document, is_finite in zip(documents, np.isfinite(vectors).all(axis=1), strict=True):
         if not is_finite:
             raise ValueError(

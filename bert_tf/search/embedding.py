@@ -35,18 +35,13 @@ class SearchEmbedder:
         self, path: str, pooling: str = "", max_seq_length: int = 0, batch_size: int = 32
     ) -> None:
         self.model, self.fingerprint = read_embedder(BertEmbedder, path, pooling, max_seq_length)
-        self.dimension = self.model.dimension
         self.batch_size = batch_size
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         """Returns float32 [Q, D]."""
         return self.model.encode_query(texts, batch_size=self.batch_size)
 
-    def documents(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns float32 [N, D]."""
-        return self.model.encode_document(texts, batch_size=self.batch_size)
-
-    def keyed_documents(self, texts: Sequence[str]) -> tuple[np.ndarray, list[int]]:
+    def documents(self, texts: Sequence[str]) -> tuple[np.ndarray, list[int]]:
         """Embeds texts, those that are the same to the model once.
 
         Returns:

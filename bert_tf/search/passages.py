@@ -147,15 +147,15 @@ class PassageEmbedder:
     def embed(
         self, documents: Sequence[Document]
     ) -> tuple[list[Document], np.ndarray, list[int] | None]:
-        """Returns the passages, their vectors float32 [N, D], and keys as `keyed_documents`."""
+        """Returns the passages, their vectors float32 [N, D], and keys of their texts."""
         if not self._rule.tokens:
             texts = [document.text for document in documents]
-            return [*documents], *self._embedder.keyed_documents(texts)
+            return [*documents], *self._embedder.documents(texts)
         parts = [split(document, self._model.tokenizer, self._rule) for document in documents]
         passages = [passage for part in parts for passage in part.documents]
         if not self._rule.is_late:
             texts = [passage.text for passage in passages]
-            return passages, *self._embedder.keyed_documents(texts)
+            return passages, *self._embedder.documents(texts)
         # No keys: the vector of a passage depends on its document.
         return passages, np.concatenate(list(map(self._late_vectors, parts))), None
 

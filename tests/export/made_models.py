@@ -155,7 +155,7 @@ def write_search_index(folder: pathlib.Path) -> pathlib.Path:
     embedder = SearchEmbedder(source)
     texts = [f"{text} {number}" for number in range(4) for text in TEXTS]
     ids = [f"d{number}" for number in range(len(texts))]
-    batch = Batch(ids, embedder.documents(texts), texts)
+    batch = Batch(ids, embedder.documents(texts)[0], texts)
     build_index(folder, [batch], model=embedder.fingerprint, source=source)
     return folder
 

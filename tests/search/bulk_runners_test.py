@@ -15,6 +15,7 @@ import types
 import numpy as np
 import pytest
 
+import bert_tf
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.search.bulk import Job, read_file
 from bert_tf.search.index import Index
@@ -288,24 +289,20 @@ def test_a_saved_model_embeds_in_beam(saved: tuple[str, dict[str, np.ndarray]]) 
     from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
     from apache_beam.testing.util import assert_that
 
-    from bert_tf.search.saved_embedder import SavedEmbedder
-
     path, wanted = saved
 
     class Embeds(ModelHandler):
         def load_model(self):
-            return SavedEmbedder(path)
+            return bert_tf.load(path)
 
         def run_inference(self, batch, model, inference_args=None):
-            return model(batch)
+            return model.encode(batch)
 
     is_right = functools.partial(check, wanted=wanted)
     with beam.Pipeline("FnApiRunner") as pipeline:
         keyed = KeyedModelHandler(Embeds())
         found = pipeline | beam.Create([(text, text) for text in wanted]) | RunInference(keyed)
         assert_that(found, is_right)
-    with pytest.raises(ValueError, match="`text` .*`embedding`"):
-        SavedEmbedder(f"{path[:-2]}_ids/1")
 
 
 @pytest.mark.needs(*NEEDS["spark"])
@@ -320,9 +317,9 @@ def test_a_saved_model_embeds_in_spark(saved: tuple[str, dict[str, np.ndarray]])
     path, wanted = saved
 
     def make():
-        from bert_tf.search.saved_embedder import SavedEmbedder
+        import bert_tf
 
-        return SavedEmbedder(path)
+        return bert_tf.load(path).encode
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.master("local[1]").getOrCreate()

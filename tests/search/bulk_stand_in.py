@@ -20,12 +20,10 @@ class Stand:
     def __init__(self, *_: object) -> None:
         self.calls: list[int] = []
 
-    def documents(self, texts: Sequence[str]) -> np.ndarray:
+    def documents(self, texts: Sequence[str]) -> tuple[np.ndarray, list[int]]:
         self.calls.append(len(texts))
-        return np.array([[text.count(letter) for letter in "abcd"] for text in texts], np.float32)
-
-    def keyed_documents(self, texts: Sequence[str]) -> tuple[np.ndarray, list[int]]:
-        return self.documents(texts), [hash(text) % (1 << 64) for text in texts]
+        counts = [[text.count(letter) for letter in "abcd"] for text in texts]
+        return np.array(counts, np.float32), [hash(text) % (1 << 64) for text in texts]
 
 
 def make(base: pathlib.Path, *files: pathlib.Path, **changes: object) -> Job:

@@ -13,7 +13,10 @@ from bert_tf.search import bulk, documents, embedding
 from bert_tf.search.bulk import Job, check_ids, embed_shard, read_file, read_marker
 from bert_tf.system.model_names import absolute_path
 from tests.damaged import flip_a_bit
+from tests.float_bounds import assert_close
 from tests.search.bulk_stand_in import Stand, embed_all, make
+from tests.shared_data import shared_data
+from tests.tiny_model import write_tiny_model
 
 
 def write(path: pathlib.Path, ids: Sequence[str]) -> pathlib.Path:
@@ -160,7 +163,8 @@ def test_numbers_that_are_not_finite_are_named(
 ) -> None:
     job = make(tmp_path, write(tmp_path / "a.jsonl", "ab"))
     read_file(job, 0)
-    monkeypatch.setattr(Stand, "documents", lambda *_: np.array([[1.0], [np.nan]], np.float32))
+    vectors = np.array([[1.0], [np.nan]], np.float32)
+    monkeypatch.setattr(Stand, "documents", lambda *_: (vectors, [1, 2]))
     with pytest.raises(ValueError, match="vector .*document 'b'"):
         embed_shard(job, "00000-00000", Stand())  # type: ignore[arg-type]
     assert not job.vectors("00000-00000").exists()
@@ -210,3 +214,34 @@ def test_a_model_that_changes_under_a_worker_is_refused(
     monkeypatch.setattr(embedding, "SearchEmbedder", Stand)
     with pytest.raises(ValueError, match="fingerprint .*\\bm, .*first"):
         embed_shard(job, "00000-00000")
+
+
+def test_texts_that_the_model_cannot_tell_apart_are_embedded_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["the cat", "a dog", "The  CAT", "the dog", "a dog"]
+    rows = [json.dumps({"_id": str(i), "text": text}) + "\n" for i, text in enumerate(texts)]
+    (tmp_path / "a.jsonl").write_text("".join(rows))
+    model = embedding.SearchEmbedder(
+        str(write_tiny_model(tmp_path / "m", "the", "a", "cat", "dog"))
+    )
+    alone = [model.model.encode_document([text])[0] for text in texts]
+    counts = []
+    encode_rows = model.model.encode_rows
+    monkeypatch.setattr(
+        model.model,
+        "encode_rows",
+        lambda rows, *rest: counts.append(len(rows)) or encode_rows(rows, *rest),
+    )
+    job = make(tmp_path, tmp_path / "a.jsonl", shard_size=8)
+    read_file(job, 0)
+    assert embed_shard(job, "00000-00000", model) == 5 and counts == [3]
+    assert_close(np.load(job.vectors("00000-00000")), np.stack(alone))
+
+
+@pytest.mark.needs(data="fixtures/families/colbert")
+def test_models_of_token_vectors_are_refused(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path / "a.jsonl", "ab")
+    model = shared_data("fixtures", "families", "colbert", "st6")
+    with pytest.raises(ValueError, match="colbert/st6 .*build_index"):
+        bulk.make_job(str(path), str(model), tmp_path / "out")

@@ -22,8 +22,6 @@ from bert_tf.text.text_counts import current_counts
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer, read_vocab
 
 Row = dict[str, Any]
-IN_WINDOWS = ("tagger", "question_answering")  # kinds that read all of a long text
-MOST_SPECIAL_TOKENS = 4
 # A function of one tensor for each input; returns the outputs by name.
 Function = Callable[..., dict[str, Tensor]]
 
@@ -76,24 +74,26 @@ class GraphModel:
     def _count(self, columns: Sequence[Sequence[Any]]) -> None:
         """Counts the texts, of which the graph cuts those that are too long.
 
-        The graph does not return the number of tokens, so long texts are tokenized again. A text
-        has no more tokens than bytes, so a short one needs no tokenizer.
+        The graph does not return the tokens, so the texts are tokenized again, which takes a small
+        part of the encoder's time.
         """
         counts = current_counts()
-        if counts is None or self.card["kind"] in IN_WINDOWS:
+        if counts is None or self._tokenizer is None:
             return
-        if self.card.get("long_texts") == "windows":
-            return
+        vocab = self._tokenizer.vocab
         limit = int(self.card["max_seq_length"])
+        has_windows = self.card.get("long_texts") == "windows" or self.card["kind"] == "tagger"
         for first, second in self._pairs(columns):
-            num_bytes = len((first + second).encode("utf8", "replace"))
-            if num_bytes + MOST_SPECIAL_TOKENS <= limit or self._tokenizer is None:
-                # No id is that of [UNK]: the tokens of a short text are not looked at.
-                counts.add([0] if (first + second).strip() else [], -1, num_bytes, limit)
-                continue
             ids_a = self._tokenizer.encode(first)
-            ids_b = self._tokenizer.encode(second) if second else None
-            pack(self._tokenizer.vocab, ids_a, ids_b, limit)
+            ids_b = self._tokenizer.encode(second) if second else []
+            if has_windows:
+                counts.add([*ids_a, *ids_b], vocab.unk_id, 0, limit)
+            elif self.card["kind"] == "question_answering":
+                # The context has windows, and the question is cut.
+                most = int(self.card["max_query_length"])
+                counts.add([*ids_a, *ids_b], vocab.unk_id, len(ids_a), most)
+            else:
+                pack(vocab, ids_a, ids_b or None, limit)
 
     def _pairs(self, columns: Sequence[Sequence[Any]]) -> Iterator[tuple[str, str]]:
         """Yields the two texts of each sequence that the graph makes; the second may be ""."""
@@ -111,6 +111,7 @@ class GraphModel:
 
     def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
         """Returns the outputs by name for each list of words."""
+        self._count([[" ".join(sentence) for sentence in sentences]])
         words = tf.ragged.constant(sentences, tf.string).to_tensor("")  # [B, W]
         return self._call("words", [words])
 

@@ -9,6 +9,9 @@ from bert_tf.text.text_counts import Remedy
 
 Row = dict[str, Any]
 EXPORT_REMEDY = Remedy("--max_seq_length={} when the model is exported")
+QUESTION_REMEDY = Remedy(
+    "--max_query_length={} to run_squad, and export the model again", limit="max_query_length"
+)
 CHARACTERS_PER_TOKEN = 4  # About; only the graph knows the tokens.
 
 

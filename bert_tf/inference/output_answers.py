@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from bert_tf.config.fine_tuning_config import SquadConfig
-from bert_tf.inference.model_outputs import ModelOutputs, Row, TextFunction, refuse_direction
+from bert_tf.inference.model_outputs import (
+    QUESTION_REMEDY,
+    ModelOutputs,
+    Row,
+    TextFunction,
+    refuse_direction,
+)
 from bert_tf.inference.output_embedder import OutputEmbedder, OutputLateInteraction
 from bert_tf.pretraining.masked_words.answers import (
     TokenAnswer,
@@ -148,6 +154,7 @@ class OutputTagger(ModelOutputs, TaggerAnswers):
 class OutputSpans(ModelOutputs, QuestionAnswers):
     """The answers of an exported model for questions."""
 
+    text_remedy = QUESTION_REMEDY
     reading = SquadConfig()
 
     def answer_asked(

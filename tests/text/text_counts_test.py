@@ -1,5 +1,7 @@
 """Counts of texts that are cut, empty or unknown, on each road to a model."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from bert_tf.inference.loading import load
 from bert_tf.inference.output_answers import output_answers
 from bert_tf.tasks.classification.model import BertClassifier
 from bert_tf.tasks.embedding.model import BertEmbedder
+from bert_tf.tasks.question_answering.answers import Answer
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.tasks.tagging.model import BertTokenClassifier
@@ -135,19 +138,47 @@ def test_the_line_names_what_helps(limit, num_positions, read_all, expected, une
     assert not any(part in sentence for part in unexpected)
 
 
-def test_a_saved_model_counts_with_the_vocabulary_of_its_folder(folder, tmp_path, caplog):
+def stand_in(folder, tmp_path, **card) -> GraphModel:
+    """Returns a SavedModel of a kind without its graph; its answer is 0 for each text."""
     extra = tmp_path / "assets.extra"
     extra.mkdir()
     (extra / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
-    card = {"kind": "regression", "inputs": ["text"], "labels": [], "do_lower_case": True}
-    card["max_seq_length"] = LENGTH
-    model = GraphModel(card, {"serving_default": lambda texts: {"value": texts}}, "")
+    made = {"inputs": ["text"], "labels": [], "do_lower_case": True, "max_seq_length": LENGTH}
+    model = GraphModel({**made, **card}, {}, "")
     model._folder = tmp_path
-    model._call = lambda name, tensors: [{"value": np.float32(0)}] * len(tensors[0])
-    # 40 tokens; 48 letters that are 6 tokens, fewer than the letters; none.
-    output_answers(model).score([LONG, "the cat " * 3 + " " * 24, ""])
+    row = dict.fromkeys((*Answer._fields, "value"), np.float32(0)) | {"answer": b""}
+    model._call = lambda name, tensors: [row | dict.fromkeys(WORD, ())] * len(tensors[0])
+    return model
+
+
+WORD = ("tags", "scores", "starts", "ends")
+# By kind: its call, how many texts are cut, empty and unknown, and words of the line.
+EXPORTED = {
+    # 40 tokens; 48 letters that are 6 tokens, fewer than the letters; none; one [UNK].
+    "regression": (
+        lambda answers: answers.score([LONG, "the cat " * 3 + " " * 24, "", "漢"]),
+        ["1 of 4", "1 of 4", "1 of 4"],
+        ("longer", "has 42", "empty", "unknown"),
+    ),
+    "tagger": (
+        lambda answers: answers.tag([LONG, "", "漢", "漢 漢"]),
+        ["1 of 4", "2 of 4"],
+        ("empty", "unknown"),
+    ),
+    "question_answering": (
+        lambda answers: answers.answer([(LONG, "cat"), ("漢", "漢"), ("cat", LONG)]),
+        ["1 of 3", "1 of 3"],
+        ("max_query_length=4 ", "--max_query_length=40 ", "unknown"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EXPORTED)
+def test_a_saved_model_counts_with_the_vocabulary_of_its_folder(folder, tmp_path, caplog, kind):
+    call, counts, words = EXPORTED[kind]
+    call(output_answers(stand_in(folder, tmp_path, kind=kind, max_query_length=4)))
     (line,) = lines(caplog)
-    assert "1 of 3 texts are longer" in line and "42" in line and "1 of 3 texts are empty" in line
+    assert re.findall(r"\d of \d", line) == counts and all(word in line for word in words)
 
 
 def test_a_predictor_says_it(folder, caplog):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from bert_tf.config.fine_tuning_config import SquadConfig
+from bert_tf.inference.model_outputs import QUESTION_REMEDY
 from bert_tf.inference.rows.answers import RowAnswers, row_outputs
 from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.serving.row_model import RowModel
@@ -20,6 +21,8 @@ READING = (
 
 class RowSpanLabeler(RowAnswers, QuestionAnswers):
     """The answers of a file for questions."""
+
+    text_remedy = QUESTION_REMEDY
 
     def __init__(self, model: RowModel) -> None:
         super().__init__(model)

@@ -1,6 +1,7 @@
 """Chooses the number of micro-batches so that the activations of a step fit in memory."""
 
 import dataclasses
+import math
 import os
 import pathlib
 
@@ -81,14 +82,39 @@ def choose_micro_batches(
 
 
 def device_bytes() -> float:
-    """Returns the memory of one device; for a CPU, of the machine or of a smaller container."""
+    """Returns the memory of one device; for a CPU, what this process may take of the machine."""
     name, device = known_gpu()
     if device:
         return device.memory_bytes
     if name or tf.config.list_logical_devices("TPU"):
         return ACCELERATOR_BYTES
     machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    # A container sees the memory of the whole machine; its own limit is in the control group.
-    limit = pathlib.Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.exists() else "max"
-    return machine if text == "max" else min(machine, float(text))
+    return min([machine, *control_group_limits(pathlib.Path("/"))])
+
+
+def control_group_limits(root: pathlib.Path) -> list[float]:
+    """Returns the limits in bytes that containers, Slurm or systemd set for this process.
+
+    All of them see the memory of the whole machine. A limit holds for the groups below it as well.
+
+    Args:
+      root: the root of the file system.
+    """
+    table = root / "proc/self/cgroup"
+    if not table.exists():  # not Linux
+        return []
+    limits = []
+    for line in table.read_text().splitlines():
+        _, kinds, group = line.split(":", 2)
+        if not kinds:
+            top, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in kinds.split(","):  # version 1
+            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        folder = top / group.lstrip("/")
+        for path in (folder, *folder.parents):
+            if path.is_relative_to(top) and (path / name).exists():
+                text = (path / name).read_text().strip()
+                limits.append(math.inf if text == "max" else float(text))
+    return limits

@@ -1,5 +1,7 @@
 """Micro-batches: the fewest that fit."""
 
+import math
+
 import pytest
 
 import bert_tf.training.memory
@@ -8,6 +10,7 @@ from bert_tf.training.memory import (
     ACTIVATION_SHARE,
     activation_bytes,
     choose_micro_batches,
+    control_group_limits,
     device_bytes,
     micro_batches,
 )
@@ -37,6 +40,42 @@ def test_estimate_grows_as_it_should():
 
 def test_device_has_memory():
     assert device_bytes() > 1e9
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("0::/\n", {"sys/fs/cgroup/memory.max": "8000000000"}, [8e9]),
+        # Slurm and systemd limit a group above that of the process.
+        (
+            "0::/slurm/job 7:1/step",
+            {
+                "sys/fs/cgroup/slurm/job 7:1/memory.max": "16000000000",
+                "sys/fs/cgroup/slurm/job 7:1/step/memory.max": "max",
+            },
+            [math.inf, 16e9],
+        ),
+        (
+            "4:cpu,memory:/a/b\n3:cpu:/\n0::/",
+            {
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "8000000000",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+            },
+            [8e9, 9223372036854771712.0],
+        ),
+        # A container may see the name of its group on the host.
+        ("0::/host/group", {"sys/fs/cgroup/memory.max": "8000000000"}, [8e9]),
+        (None, {}, []),
+    ],
+)
+def test_limits_of_groups_of_processes(tmp_path, groups, files, expected):
+    if groups is not None:
+        files = {"proc/self/cgroup": groups, **files}
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert control_group_limits(tmp_path) == expected
 
 
 @pytest.mark.parametrize(

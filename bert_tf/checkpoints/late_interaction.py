@@ -52,6 +52,7 @@ from bert_tf.config.pooled_layers import DenseStep
 from bert_tf.metrics.maxsim import MAXSIM
 from bert_tf.system.files import json_field, read_json, read_optional_json, write_json
 from bert_tf.text.kinds import with_special_token
+from bert_tf.text.tokenization import make_tokenizer
 
 PYLATE = "ColBERT"
 MULTI_VECTOR = "MultiVectorEncoder"
@@ -221,7 +222,7 @@ def _read_modules(modules: Sequence[Module]) -> Fields:
 def _with_marks(
     checkpoint: Checkpoint, fields: Fields, prompts: dict[str, str], file: pathlib.Path
 ) -> Checkpoint:
-    """Returns a checkpoint whose tokenizer reads each prefix as one token.
+    """Returns a checkpoint whose tokenizer reads each prefix as one token, as sentence-transformers.
 
     The prefixes move from the fields into the prompts.
     """
@@ -238,7 +239,10 @@ def _with_marks(
                 "expected a tokenizer that has it, as that of the training. Add it to "
                 "tokenizer.json with the id of its row."
             )
-        vocab = with_special_token(vocab, contents[0])
+        # A word that texts give as one token anyway stays a word, which is not found inside others.
+        tokenizer = make_tokenizer(vocab, checkpoint.config.do_lower_case)
+        if tokenizer.tokenize(contents[0]) != [contents[0]]:
+            vocab = with_special_token(vocab, contents[0])
         prompts[side] = prefix + prompts.get(side, "").removeprefix(prefix)
     return dataclasses.replace(checkpoint, vocab=vocab)
 
@@ -298,7 +302,14 @@ def read_stanford(path: pathlib.Path) -> Checkpoint:
         family, config, values, file_weights, path, tuple(notes), as_transformers=True
     )
     file = path / METADATA
-    fields = _read(read_optional_json(file), STANFORD_SETTINGS, file)
+    settings = read_optional_json(file)
+    similarity = json_field(settings, "similarity", str, file, nullable=True, default="cosine")
+    if similarity != "cosine":
+        raise ValueError(
+            f"{file}: similarity is {similarity!r}, but bert_tf scores by cosine alone. With l2 one "
+            "query's documents have the same order: write cosine there to read the model."
+        )
+    fields = _read(settings, STANFORD_SETTINGS, file)
     for side in SIDES:
         fields[f"{side}_prefix"] += " "
     prompts: dict[str, str] = {}

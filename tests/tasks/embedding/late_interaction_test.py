@@ -9,6 +9,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tokenizers
 
 import bert_tf
 from bert_tf.config import ModelConfig
@@ -109,6 +110,7 @@ SIZES = "sentence_bert_config.json"
     [
         ("pylate", ST6, {"query_prefix": "[R] "}, r"\[R\]"),
         ("stanford", "artifact.metadata", {"doc_token_id": "[unused77]"}, r"\[unused77\]"),
+        ("stanford", "artifact.metadata", {"similarity": "l2"}, "l2"),
         ("st6", SIZES, {"do_query_expansion": True}, "pre-release"),
         ("st6", SIZES, {"query_expansion": {"strategy": "most"}}, "strategy"),
         ("st6", SIZES, {"document_length": 0}, "document_length"),
@@ -152,6 +154,16 @@ def test_queries_without_expansion_have_their_own_tokens(tmp_path, length):
     assert (tokens.expansion_length, tokens.query_length) == (0, length or 27)
     (vectors,) = model.encode_queries(["the first"])
     assert len(vectors) == 5  # [CLS] [Q] the first [SEP]
+
+
+@pytest.mark.parametrize("prefix", ["the ", "the", "[Q] "])
+def test_a_prefix_that_is_a_word_is_not_found_inside_others(tmp_path, prefix):
+    folder = changed("pylate", tmp_path / "model", ST6, {"query_prefix": prefix})
+    theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ours = bert_tf.BertLateInteraction.from_pretrained(folder).tokenizer
+    for text in ("other", "the bathe", "theatre"):
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+    assert len(ours.encode(prefix)) == 1
 
 
 def test_models_are_not_taken_for_others():

@@ -222,7 +222,7 @@ def _read_modules(modules: Sequence[Module]) -> Fields:
 def _with_marks(
     checkpoint: Checkpoint, fields: Fields, prompts: dict[str, str], file: pathlib.Path
 ) -> Checkpoint:
-    """Returns a checkpoint whose tokenizer reads each prefix as one token, as sentence-transformers.
+    """Returns a checkpoint whose tokenizer reads each prefix as one token.
 
     The prefixes move from the fields into the prompts.
     """
@@ -306,8 +306,8 @@ def read_stanford(path: pathlib.Path) -> Checkpoint:
     similarity = json_field(settings, "similarity", str, file, nullable=True, default="cosine")
     if similarity != "cosine":
         raise ValueError(
-            f"{file}: similarity is {similarity!r}, but bert_tf scores by cosine alone. With l2 one "
-            "query's documents have the same order: write cosine there to read the model."
+            f"{file}: similarity is {similarity!r}, but bert_tf scores by cosine alone. With l2 "
+            "one query's documents have the same order: write cosine there to read the model."
         )
     fields = _read(settings, STANFORD_SETTINGS, file)
     for side in SIDES:

@@ -381,7 +381,12 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
     with atomic_write(path, "wb") as file:
         np.save(file, vectors)
     # Recorded in a file, because not every runner returns results.
-    record = {**origin, "vectors": file_crc(path), "text_counts": vars(text_counts)}
+    record = {
+        **origin,
+        "vectors": file_crc(path),
+        "text_counts": vars(text_counts),
+        "num_positions": embedder.model.config.longest_row,
+    }
     write_record(marker, record)
     return len(vectors)
 
@@ -389,11 +394,14 @@ def embed_shard(job: Job, name: str, embedder: "SearchEmbedder | None" = None) -
 def log_text_counts(job: Job, names: Sequence[str]) -> None:
     """Logs one line about the documents of all shards that are cut, empty or unknown."""
     total = TextCounts()
+    num_positions = 0
     for name in names:
         marker = job.path("made", name, "json")
         if marker.exists():
-            total.merge(read_json(marker).get("text_counts", {}))
-    total.log("embed_texts", Remedy("--max_seq_length={}"))
+            record = read_json(marker)
+            total.merge(record.get("text_counts", {}))
+            num_positions = int(record.get("num_positions", num_positions))
+    total.log("embed_texts", Remedy("--max_seq_length={}", num_positions))
 
 
 def read_record(path: pathlib.Path) -> dict[str, typing.Any]:

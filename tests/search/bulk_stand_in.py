@@ -5,6 +5,7 @@ python -m tests.search.bulk_stand_in FOLDER FILE ...    # both steps, in two pro
 
 import dataclasses
 import pathlib
+import types
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ class Stand:
     """A vector is the number of times that each letter comes."""
 
     fingerprint = "m"
+    model = types.SimpleNamespace(config=types.SimpleNamespace(longest_row=48))
 
     def __init__(self, *_: object) -> None:
         self.calls: list[int] = []

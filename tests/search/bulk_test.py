@@ -240,6 +240,21 @@ def test_texts_that_the_model_cannot_tell_apart_are_embedded_once(
 
 
 @pytest.mark.needs(data="fixtures/families/colbert")
+def test_the_advice_on_long_texts_fits_the_model(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("a b\n")
+    job = make(tmp_path, file)
+    embed_all(job)
+    (name,) = job.shards()
+    marker = job.path("made", name, "json")
+    counts = {"num_texts": 1, "num_cut": 1, "longest": 200, "limit": 16}
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "text_counts": counts}))
+    bulk.log_text_counts(job, [name])
+    assert "--max_seq_length=48" in caplog.records[-1].getMessage()
+
+
 def test_models_of_token_vectors_are_refused(tmp_path: pathlib.Path) -> None:
     path = write(tmp_path / "a.jsonl", "ab")
     model = shared_data("fixtures", "families", "colbert", "st6")

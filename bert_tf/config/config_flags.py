@@ -24,7 +24,7 @@ from bert_tf.config.help_text import help_text
 from bert_tf.system import printable
 from bert_tf.system.around_import import before_import
 from bert_tf.system.bounded_files import read_text
-from bert_tf.system.model_names import MODEL_FLAGS, check_model
+from bert_tf.system.model_names import MODEL_FLAGS, WHOLE_MODEL_FLAGS, check_model
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 FILE_FLAGS = (
@@ -360,7 +360,7 @@ def _check_models(written: Sequence[str]) -> None:
         if not isinstance(path, str) or not path or is_resumed:
             continue
         try:
-            check_model(path)
+            check_model(path, has_weights=name in WHOLE_MODEL_FLAGS)
         except ValueError as error:
             raise ValueError(f"--{name}: {error}") from None
 

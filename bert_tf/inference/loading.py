@@ -67,7 +67,7 @@ def load(
         raise ValueError(f"kind is {kind!r}, expected one of {', '.join(ANSWERING)}.")
     check_numbers(0, max_seq_length=max_seq_length, num_threads=num_threads)
     check_numbers(1, batch_size=batch_size)
-    check_model(os.fspath(path))  # Before TensorFlow takes its seconds.
+    check_model(os.fspath(path), has_weights=True)  # Before TensorFlow takes its seconds.
     local = _local_path(path)
     requested: Requested = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if local.suffix == ".tflite" or find_onnx(local):

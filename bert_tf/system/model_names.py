@@ -41,15 +41,14 @@ RENAMED = {
 }
 # Endings of files that are beside a model at most; a folder of these alone has no model.
 BESIDE_MODELS = ("", ".conll", ".csv", ".jsonl", ".log", ".md", ".parquet", ".tsv", ".txt", ".xlsx")
+# Those of configurations, which hold no weights.
+BESIDE_WEIGHTS = (*BESIDE_MODELS, ".json")
+WHOLE_MODEL_FLAGS = (
+    *("init_checkpoint", "model_dir", "input", "base_model", "teacher", "reranker", "rerank"),
+)
 # Flags that name a model or a part of one that must exist.
 MODEL_FLAGS = (
-    "init_checkpoint",
-    "model_dir",
-    "input",
-    "base_model",
-    "teacher",
-    "reranker",
-    "rerank",
+    *WHOLE_MODEL_FLAGS,
     "index",
     "saved_model",
     "bert_config_file",
@@ -98,21 +97,26 @@ def advice(name: str) -> str:
     return "give a path, or a name on a hub, as hf://org/name"
 
 
-def check_model(path: str) -> None:
+def check_model(path: str, has_weights: bool = False) -> None:
     """Raises ValueError unless a path is a hub name, a file, a checkpoint's prefix or a folder.
 
-    A folder of files that no model has is refused as well.
+    A folder of files that no model has is refused as well; with `has_weights`, also a text or a
+    table, and a folder of configurations alone.
     """
     if is_hub_name(path):
         return
     local = pathlib.Path(path).expanduser()
     if not local.exists() and not glob.glob(glob.escape(os.fspath(local)) + ".*"):  # noqa: PTH207
         raise ValueError(f"{path} does not exist; {advice(path)}.")
+    if has_weights and local.is_file() and local.suffix and local.suffix in BESIDE_MODELS:
+        raise ValueError(f"{path} is no file of a model; {advice(path)}.")
     if not local.is_dir():
         return
     names = []
     for entry in sorted(local.iterdir()):
-        if entry.is_dir() or entry.suffix not in BESIDE_MODELS:
+        others = BESIDE_WEIGHTS if has_weights else BESIDE_MODELS
+        if entry.is_dir() or entry.suffix not in others:
             return
         names.append(entry.name)
-    raise ValueError(f"{path} holds {names[:10] or 'nothing'}, no file of a model; {advice(path)}.")
+    missing = "weights of a model" if has_weights else "file of a model"
+    raise ValueError(f"{path} holds {names[:10] or 'nothing'}, no {missing}; {advice(path)}.")

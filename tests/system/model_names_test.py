@@ -44,6 +44,20 @@ def test_a_name_without_a_hub_is_answered_by_the_full_name():
         read_checkpoint("bert-base-uncased")
 
 
+def test_models_without_weights(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    check_model(str(tmp_path))
+    with pytest.raises(ValueError, match=r"config\.json"):
+        check_model(str(tmp_path), has_weights=True)
+    (tmp_path / "model.safetensors").touch()
+    for name in ("", "model.safetensors"):
+        check_model(str(tmp_path / name), has_weights=True)
+    table = tmp_path / "train.tsv"
+    table.touch()
+    with pytest.raises(ValueError, match=r"train\.tsv"):
+        check_model(str(table), has_weights=True)
+
+
 def test_prefixes_and_hub_names_are_models(tmp_path):
     (tmp_path / "model.ckpt-7.index").touch()
     check_model(str(tmp_path / "model.ckpt-7"))

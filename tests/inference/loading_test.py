@@ -239,3 +239,20 @@ def test_an_onnx_file_is_not_older_than_any_weights_beside_it(tmp_path, name):
     with pytest.raises(ValueError, match=f"{file} .*{weights}"):
         check_is_current(file, card)
     check_is_current(file, {**card, "weights": {name: file_crc(weights)}})  # a copy
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "labels.txt", "1_Pooling/config.json"]
+)
+def test_an_onnx_file_says_which_settings_beside_it_have_changed(tmp_path, name, caplog):
+    file, settings = tmp_path / "onnx" / "model.onnx", tmp_path / name
+    for path in (file, settings):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"{}")
+    card = {"checksums": {file.name: file_crc(file)}, "settings": {name: file_crc(settings)}}
+    check_is_current(file, card)
+    assert not caplog.records
+    settings.write_bytes(b"{} ")
+    check_is_current(file, card)
+    (record,) = caplog.records
+    assert name in record.getMessage() and str(file) in record.getMessage()

@@ -22,7 +22,13 @@ from bert_tf.system.checksums import file_crc
 from bert_tf.system.files import new_folder, new_folder_path, real_path, write_json
 from bert_tf.tasks.base.serving.metadata import CARD_NAME
 from bert_tf.tasks.base.serving.model import Serving
-from bert_tf.tasks.base.serving.onnx_model import FILE, WEIGHTS, weights_beside, weights_file
+from bert_tf.tasks.base.serving.onnx_model import (
+    FILE,
+    WEIGHTS,
+    settings_beside,
+    weights_beside,
+    weights_file,
+)
 
 Change = Callable[[onnx.ModelProto], onnx.ModelProto]
 
@@ -93,7 +99,7 @@ def _write_files(
     serving: Serving,
     folder: pathlib.Path,
     beside: pathlib.Path,
-    origin: dict[str, str],
+    origin: dict[str, Any],
     change: Change | None,
 ) -> None:
     """Writes the files of the folder `onnx`; `beside` is the folder with the weights it is of."""
@@ -112,5 +118,7 @@ def _write_files(
         checksums[data.name] = file_crc(data)
     serving.vocab.write(folder / serving.vocab.file_name)
     weights = {name: file_crc(one) for name, one in weights_beside(beside).items()}
-    card = {**serving.card(), **origin, "outputs": outputs, "weights": weights}
+    settings = {name: file_crc(one) for name, one in settings_beside(beside).items()}
+    origin = {**origin, "weights": weights, "settings": settings}
+    card = {**serving.card(), **origin, "outputs": outputs}
     write_json(folder / CARD_NAME, {**card, "checksums": checksums})

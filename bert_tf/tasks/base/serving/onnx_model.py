@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bert_tf.system.bounded_files import read_bytes
 from bert_tf.system.checksums import file_crc
@@ -39,6 +40,13 @@ WEIGHT_PATTERNS = (
     *("model*.safetensors", "pytorch_model*.bin", "tf_model*.h5", "adapter_model.*"),
     *("[0-9]*_*/model.safetensors", "[0-9]*_*/pytorch_model.bin", "*.ckpt*.index"),
 )
+# Files beside them that decide about tokens, labels and poolings.
+SETTINGS = (
+    *("config.json", "bert_config.json", "labels.txt", "vocab.txt", "vocab.options.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("embedder.json", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"),
+    *("config_sentence_transformers.json", "run.flags", "inputs.flags", "calibration.flags"),
+)
 
 
 def find_onnx(path: pathlib.Path) -> pathlib.Path | None:
@@ -61,6 +69,11 @@ def weights_beside(folder: pathlib.Path) -> dict[str, pathlib.Path]:
         for path in folder.glob(pattern):
             found[path.relative_to(folder).as_posix()] = path
     return found
+
+
+def settings_beside(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the files of `SETTINGS` in a folder that holds the folder `onnx`, by name."""
+    return {name: folder / name for name in SETTINGS if (folder / name).is_file()}
 
 
 def num_bytes(path: pathlib.Path) -> int:
@@ -131,6 +144,8 @@ def open_session(path: pathlib.Path, num_threads: int = 0) -> Any:
 def check_is_current(path: pathlib.Path, card: Metadata) -> None:
     """Checks that a file and its data are the exported ones, from the weights of their folder.
 
+    Settings beside it that have changed since are not read, which a warning says.
+
     Raises:
       ValueError: if the file has changed, or the folder has other weights that are newer.
     """
@@ -151,6 +166,18 @@ def check_is_current(path: pathlib.Path, card: Metadata) -> None:
                 f"{path} is older than the weights {weights}; export the model again by "
                 "export.onnx, or remove the folder onnx to use the weights."
             )
+    recorded = _checksums(path, card, "settings")
+    changed = []
+    for name, file in settings_beside(path.parent.parent).items():
+        if name in recorded and file_crc(file) != recorded[name]:
+            changed.append(name)
+    if changed:
+        logging.warning(
+            "%s was written before %s changed: it answers with the tokens, labels and poolings of "
+            "its export. Export the model again for the new ones.",
+            path,
+            " and ".join(changed),
+        )
 
 
 def _checksums(path: pathlib.Path, card: Metadata, key: str) -> dict[str, str]:

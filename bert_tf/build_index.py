@@ -131,11 +131,7 @@ def main(_: list[str]) -> None:
 
 
 def builds_tokens(output: str) -> bool:
-    """Returns whether a file of token vectors is built, by late interaction.
-
-    Raises:
-      ValueError: if a flag does not apply to this.
-    """
+    """Returns whether late interaction builds a file; ValueError for a flag without effect."""
     from bert_tf.checkpoints.hub import record_of
     from bert_tf.checkpoints.late_interaction import is_late_interaction
     from bert_tf.search.token_vectors import DTYPES
@@ -227,7 +223,7 @@ def write_tokens(model: str, path: str) -> None:
     count = count_documents(path)
 
     from bert_tf.search.embedding import read_embedder
-    from bert_tf.search.token_vectors import DTYPES, TokenIndex
+    from bert_tf.search.token_vectors import DTYPES, TokenIndex, join_arrays
     from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
 
     embedder, fingerprint = read_embedder(BertLateInteraction, model, "", FLAGS.max_seq_length)
@@ -246,7 +242,7 @@ def write_tokens(model: str, path: str) -> None:
             ids += [document.id for document in chunk]
             if FLAGS.keep_texts:
                 texts += chunk_texts
-    index = TokenIndex.join(parts, ids, texts=texts, source=absolute_path(model), model=fingerprint)
+    index = TokenIndex(*join_arrays(parts), ids, texts, absolute_path(model), fingerprint)
     output = real_path(path)
     index.save(output)
     log_written(path, count, start, len(index), output.stat().st_size)
@@ -254,7 +250,7 @@ def write_tokens(model: str, path: str) -> None:
 
 
 def log_written(path: str, count: int, start: float, total: int, size: int) -> None:
-    """Logs how many documents were embedded since `start`, and what the index then has."""
+    """Logs how fast `count` documents were embedded, and the size of the index."""
     seconds = time.monotonic() - start
     logging.info(
         "%s: %d documents in %.0f s (%.1f/s), %d in all, %.1f MB.",

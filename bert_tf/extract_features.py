@@ -103,9 +103,7 @@ def main(_: list[str]) -> None:
     if FLAGS.pooling == "own":
         if not FLAGS["max_seq_length"].present:  # Use the length of the model.
             del sizes["max_seq_length"]
-        model: TextEncoder | PromptedEmbedder = PromptedEmbedder.from_checkpoint(
-            checkpoint, **sizes
-        )
+        model: TextEncoder | PromptedEmbedder = PromptedEmbedder(checkpoint, **sizes)
     elif FLAGS.pooling:
         if checkpoint.embedding is not None:
             logging.info("%s defines its pooling; use it by --pooling=own.", FLAGS.init_checkpoint)

@@ -314,10 +314,10 @@ def test_the_models_own_embedding(tmp_path):
     checkpoint = dataclasses.replace(made_checkpoint(), embedding=embedding)
     model = BertEmbedder.from_checkpoint(checkpoint)
     texts = [line for line in LINES if "|||" not in line]
-    own = PromptedEmbedder.from_checkpoint(checkpoint, batch_size=2)
+    own = PromptedEmbedder(checkpoint, batch_size=2)
     vectors = np.stack(own.run([own.pack(text) for text in texts]))
     assert_close(vectors, model.encode(texts))
     with pytest.raises(ValueError, match="--pooling=mean"):
-        PromptedEmbedder.from_checkpoint(made_checkpoint())
+        PromptedEmbedder(made_checkpoint())
     with pytest.raises(ValueError, match="'b'"):
         own.pack("a", "b")

@@ -28,11 +28,7 @@ def check_needs(needs: Mapping[str, str]) -> None:
 
 
 def check_unused(names: Iterable[str], reason: str) -> None:
-    """Raises ValueError for the first of these flags that has another value than its default.
-
-    Args:
-      reason: why the flags must not be given, which begins the advice to leave them out.
-    """
+    """Raises ValueError, with the reason, for a flag that has another value than its default."""
     for name in names:
         flag = flags.FLAGS[name]
         if flag.value != flag.default:

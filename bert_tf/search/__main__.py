@@ -24,6 +24,7 @@ from absl import flags, logging
 
 from bert_tf.config import TrainingConfig, config_flags
 from bert_tf.config.given_flags import check_given, check_needs, check_unused
+from bert_tf.search.passages import document_of
 from bert_tf.system import printable
 from bert_tf.system.files import check_writable, typed_lines
 from bert_tf.system.printable import escaped
@@ -162,7 +163,9 @@ def evaluate_search(searcher: "StagedSearch", beir: "Beir") -> None:
     from bert_tf.metrics.trec import write_run
     from bert_tf.tasks.embedding.task import DEPTH
 
-    names = searcher.document_ids
+    names = list(searcher.index.ids)
+    if searcher.has_passages:
+        names = list(map(document_of, names))
     # With --ignore_identical_ids one document may be the query itself, so one more is needed. Each
     # document may have several passages among the hits.
     most_passages = max(Counter(names).values())

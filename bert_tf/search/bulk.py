@@ -22,6 +22,7 @@ import itertools
 import json
 import os
 import pathlib
+import threading
 import typing
 from collections.abc import Iterator, Sequence
 
@@ -42,6 +43,7 @@ if typing.TYPE_CHECKING:
     from bert_tf.search.segments import Batch
 
 DIGESTS_AT_ONCE = 1 << 27  # 1 GiB, and the same again while they are sorted
+LOADING = threading.Lock()
 JOB_FILE = "job.json"
 LOCATIONS = ("folder", "base", "source")  # Paths, which do not affect the output.
 
@@ -415,8 +417,14 @@ def write_record(path: pathlib.Path, values: dict[str, typing.Any]) -> None:
     write_checksum(path)
 
 
-@functools.lru_cache(maxsize=1)
 def load_embedder(job: Job) -> "SearchEmbedder":
+    """Returns the model of a job, which the threads of a process share."""
+    with LOADING:
+        return _load_embedder(job)
+
+
+@functools.lru_cache(maxsize=1)
+def _load_embedder(job: Job) -> "SearchEmbedder":
     """Loads the model of a job; raises ValueError if it has changed since the start."""
     from bert_tf.search.embedding import SearchEmbedder
 

@@ -19,6 +19,9 @@ from bert_tf.system.type_names import Fields
 from bert_tf.tasks.embedding.serving import EmbeddingServing, LateInteractionServing
 from bert_tf.tasks.reranking.serving import RerankingServing
 
+# The first arguments of `SearchServing`: the embedder, the vectors, the ids and the texts.
+Parts = tuple[EmbeddingServing, VectorStore | TokenStore, Sequence[str], Sequence[str]]
+
 
 def load_search(
     model_dir: str,
@@ -49,23 +52,12 @@ def load_search(
         parts = _token_search(source, max_seq_length, unpad, index)
     if not rerank:
         return SearchServing(*parts)
-    check_texts(index, bool(parts.texts))
+    check_texts(index, bool(parts[-1]))
     reranker = typing.cast(RerankingServing, load(rerank, "reranker", 0, unpad))
     return SearchServing(*parts, reranker, rerank_k)
 
 
-class SearchParts(typing.NamedTuple):
-    """The first arguments of `SearchServing`."""
-
-    embedder: EmbeddingServing
-    store: VectorStore | TokenStore
-    ids: Sequence[str]
-    texts: Sequence[str]
-
-
-def _vector_search(
-    source: str, max_seq_length: int, unpad: bool, index: str, store: str
-) -> SearchParts:
+def _vector_search(source: str, max_seq_length: int, unpad: bool, index: str, store: str) -> Parts:
     """Loads an index of one vector for each text, and its model."""
     checkpoint = read_checkpoint(local_path(source))
     pooling = Manifest.read(pathlib.Path(index)).pooling
@@ -80,7 +72,7 @@ def _vector_search(
     length = embedding.max_seq_length
     embedder = load(source, "embeddings", length, unpad, "float32", **options)
     form = store or found.manifest.dtype
-    return SearchParts(
+    return (
         typing.cast(EmbeddingServing, embedder),
         VectorStore(found.vectors(np.arange(len(found))), "int8" if form == "binary" else form),
         list(found.ids),
@@ -88,7 +80,7 @@ def _vector_search(
     )
 
 
-def _token_search(source: str, max_seq_length: int, unpad: bool, index: str) -> SearchParts:
+def _token_search(source: str, max_seq_length: int, unpad: bool, index: str) -> Parts:
     """Loads a file of token vectors, and its model."""
     found = TokenIndex.load(index)
     if found.model:
@@ -104,4 +96,4 @@ def _token_search(source: str, max_seq_length: int, unpad: bool, index: str) -> 
             "both must come from one model."
         )
     store = TokenStore(found, embedder.similarity)
-    return SearchParts(embedder, store, found.ids, found.texts)
+    return embedder, store, found.ids, found.texts

@@ -199,7 +199,10 @@ def model_of_index(index: str | os.PathLike, model: str = "") -> str:
     path = pathlib.Path(index).expanduser()
     if model:
         return model
-    source = TokenIndex.load(path).source if path.is_file() else Manifest.read(path).source
+    if path.is_file():
+        source = TokenIndex.load(path).source
+    else:
+        source = Manifest.read(path).source
     if not source:
         raise ValueError(
             f"{index} does not record its model; give the model as --init_checkpoint, or as "

@@ -22,22 +22,6 @@ class PairScorer(Protocol):
         """Returns the score of each pair, float32 [N]."""
 
 
-class TokenScorer:
-    """Scores pairs by late interaction."""
-
-    def __init__(self, model: BertLateInteraction) -> None:
-        self.model = model
-        self.bert = model.bert
-
-    def pair_logits(
-        self, queries: Sequence[str], documents: Sequence[str], batch_size: int
-    ) -> np.ndarray:
-        """See `PairScorer`; a query is embedded once."""
-        known = sorted(set(queries))
-        scores = self.model.score(known, documents, batch_size=batch_size)  # [queries, N]
-        return scores[list(map(known.index, queries)), np.arange(len(documents))]
-
-
 def read_reranker(path: str) -> PairScorer:
     """Reads a run of `run_reranker`, a folder of CrossEncoder, or another one-label classifier.
 
@@ -47,7 +31,7 @@ def read_reranker(path: str) -> PairScorer:
       ValueError: if it cannot be read, or has another number of labels.
     """
     if is_late_interaction(local_path(path)):
-        return TokenScorer(BertLateInteraction.from_pretrained(path))
+        return BertLateInteraction.from_pretrained(path)
     found = read_cross_encoder(path)
     if found.checkpoint.vocab is None:
         raise ValueError(

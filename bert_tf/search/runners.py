@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_tf.corpus.beam_examples import new_pipeline, raise_input_fault
-from bert_tf.search.bulk import Job, embed_shard
+from bert_tf.search.bulk import Job
 from bert_tf.system.extras import install_hint
 from bert_tf.system.processes import count_workers, map_in_processes
 
@@ -60,14 +60,8 @@ def by_beam(
     pipeline = new_pipeline(options, num_workers)
 
     import apache_beam as beam
-    from apache_beam.ml.inference.base import RunInference
 
-    from bert_tf.search.beam_embedding import ShardHandler
-
-    if step is embed_shard:
-        call = RunInference(ShardHandler(job))  # loads the model once per worker
-    else:
-        call = beam.Map(functools.partial(step, job))
+    call = beam.Map(functools.partial(step, job))
     # Without Reshuffle, Beam fuses all steps, and one worker would get every key.
     pipeline | "Shards" >> beam.Create(list(keys)) | beam.Reshuffle() | step.__name__ >> call
     try:

@@ -14,7 +14,6 @@ from bert_tf.search.faiss_index import KINDS, FaissIndex
 from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
 from bert_tf.search.index import Index
 from bert_tf.search.manifest import Manifest, check_rescoring, check_texts
-from bert_tf.search.passages import document_of
 from bert_tf.search.reranker import read_reranker
 from bert_tf.search.token_vectors import TokenIndex
 from bert_tf.system.number_arguments import check_numbers
@@ -45,16 +44,13 @@ class StagedSearch(abc.ABC):
       rerank_k: how many documents the reranker reads; later ones keep their order.
     """
 
+    has_passages = False  # whether documents are split
+
     def __init__(self, index: Index | TokenIndex, reranker: str, rerank_k: int) -> None:
         check_numbers(1, rerank_k=rerank_k)
         self.index: Any = index
         self._reranker = read_reranker(reranker) if reranker else None
         self._rerank_k = rerank_k
-
-    @property
-    def document_ids(self) -> list[str]:
-        """The id of the document of each row; passages have that of theirs."""
-        return list(self.index.ids)
 
     @abc.abstractmethod
     def _retrieve(self, queries: Sequence[str], k: int) -> list[Hits]:
@@ -153,6 +149,7 @@ class Searcher(StagedSearch):
             check_texts(folder, manifest.has_texts)
         check_rescoring(manifest, rescore)
         super().__init__(index, reranker, rerank_k)
+        self.has_passages = bool(manifest.passages)
         self._rescore = rescore
         self._faiss = FaissIndex(self.index, faiss) if faiss else None
         if mode != "vectors":
@@ -161,11 +158,6 @@ class Searcher(StagedSearch):
         self._mode = mode
         self._fusion = fusion
         self._weights = [vector_weight, 1.0 - vector_weight]
-
-    @property
-    def document_ids(self) -> list[str]:
-        ids = super().document_ids
-        return list(map(document_of, ids)) if self.index.manifest.passages else ids
 
     def _retrieve(self, queries: Sequence[str], k: int) -> list[Hits]:
         if self._mode == "words":

@@ -14,7 +14,7 @@ import os
 import pathlib
 import zipfile
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from bert_tf.metrics.maxsim import MAXSIM, TokenMatrix, maxsim
 from bert_tf.system.files import atomic_write
 
 DTYPES = ("float16", "int8")
+HIGHEST = 65504.0  # of float16
 MOST_DECODED = 1 << 30  # bytes
 
 
@@ -83,17 +84,15 @@ class TokenIndex:
         """Makes an index of the vectors of documents, float32 [t, D] each.
 
         Raises:
-          ValueError: if a vector contains numbers that are not finite, or beyond those of float16.
+          ValueError: if a vector contains numbers that are not finite, or beyond `HIGHEST`.
         """
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}, expected {' or '.join(DTYPES)}.")
         joined = TokenMatrix.of(documents)
         largest = np.abs(joined.vectors).max(axis=1, initial=0)
-        most = np.finfo(dtype if dtype == "float16" else np.float32).max
-        if not (largest <= most).all():
+        if not (largest <= HIGHEST).all():
             raise ValueError(
-                f"The vectors of the tokens have numbers up to {largest.max()}, expected at most "
-                f"{most:g} for {dtype}."
+                f"The vectors have numbers up to {largest.max()}, expected at most {HIGHEST:g}."
             )
         scales = np.ones([len(joined.vectors)], np.float32)
         if dtype == "float16":
@@ -101,18 +100,6 @@ class TokenIndex:
         scales[largest > 0] = largest[largest > 0] / np.float32(127)
         values = np.rint(joined.vectors / scales[:, None]).astype(np.int8)
         return cls(values, joined.starts, scales, ids)
-
-    @classmethod
-    def join(cls, parts: Sequence[Self], ids: Sequence[str] = (), **origin: Any) -> Self:
-        """Joins the documents of indexes of one dtype; the others are arguments of the class."""
-        lengths = np.concatenate([np.diff(part.starts) for part in parts])
-        return cls(
-            np.concatenate([part.vectors for part in parts]),
-            np.cumsum([0, *lengths], dtype=np.int64),
-            np.concatenate([part.scales for part in parts]),
-            ids,
-            **origin,
-        )
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -185,3 +172,11 @@ class TokenIndex:
             raise ValueError(
                 f"{path} is no index of token vectors: {type(error).__name__}: {error}"
             ) from None
+
+
+def join_arrays(parts: Sequence[TokenIndex]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the vectors, starts and scales of the documents of indexes of one dtype."""
+    lengths = np.concatenate([np.diff(part.starts) for part in parts])
+    vectors = np.concatenate([part.vectors for part in parts])
+    scales = np.concatenate([part.scales for part in parts])
+    return vectors, np.cumsum([0, *lengths], dtype=np.int64), scales

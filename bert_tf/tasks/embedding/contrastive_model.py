@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,11 +53,11 @@ class ContrastiveModel(EmbeddingNetwork, TextModel):
     raw_input_class: type[RawInput] = ContrastiveInput
     needs_labels = False
     loss_similarity = "cosine"  # in losses
+    _loss_name = ""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._settings = RetrieverConfig(loss_scale_factor=SCALES[self.loss_similarity])
-        self._loss_name = ""
+    @functools.cached_property
+    def _settings(self) -> RetrieverConfig:
+        return RetrieverConfig(loss_scale_factor=SCALES[self.loss_similarity])
 
     @abc.abstractmethod
     def embed_side(

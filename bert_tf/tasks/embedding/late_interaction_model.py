@@ -105,14 +105,11 @@ class BertLateInteraction(LateInteractionAnswers, ContrastiveModel):
         if "query/input_word_ids" not in inputs:
             return self.token_vectors(inputs, training, dropout_seed)[0]
         queries, documents = self.embed_batch(inputs, training, dropout_seed)
-        queries = queries[:, None]  # [B, 1, T, D]
         # Vectors of 0 are those of tokens that do not score.
-        length = tf.maximum(tf.shape(queries)[2], tf.shape(documents)[2])
-        padded = []
-        for vectors in (queries, documents):
-            missing = length - tf.shape(vectors)[2]
-            padded.append(tf.pad(vectors, [[0, 0], [0, 0], [0, missing], [0, 0]]))
-        return tf.concat(padded, axis=1)
+        missing = tf.shape(documents)[2] - tf.shape(queries)[1]
+        queries = tf.pad(queries, [[0, 0], [0, tf.maximum(missing, 0)], [0, 0]])
+        documents = tf.pad(documents, [[0, 0], [0, 0], [0, tf.maximum(-missing, 0)], [0, 0]])
+        return tf.concat([queries[:, None], documents], axis=1)
 
     def embed_side(
         self, inputs: dict[str, Any], training: bool, dropout_seed: Tensor | None, side: str
@@ -187,6 +184,14 @@ class BertLateInteraction(LateInteractionAnswers, ContrastiveModel):
         if self.tokens.attends:
             batch["input_mask"] = tf.cast(mask | expands, tf.int32)
         return batch, mask | expands
+
+    def pair_logits(
+        self, queries: Sequence[str], documents: Sequence[str], batch_size: int = BATCH_SIZE
+    ) -> np.ndarray:
+        """Scores pairs of a query and a document, float32 [N]; a query is embedded once."""
+        known = sorted(set(queries))
+        scores = self.score(known, documents, batch_size=batch_size)  # [queries, N]
+        return scores[list(map(known.index, queries)), np.arange(len(documents))]
 
     def encode_side(
         self, texts: Sequence[str], side: str, batch_size: int = BATCH_SIZE

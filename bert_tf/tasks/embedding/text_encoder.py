@@ -117,27 +117,25 @@ class TextEncoder:
 
 
 class PromptedEmbedder:
-    """A `BertEmbedder` with the methods of `TextEncoder`; texts get its default prompt."""
+    """A `BertEmbedder` with the methods of `TextEncoder`; texts get its default prompt.
 
-    def __init__(self, model: BertEmbedder, batch_size: int = 32) -> None:
-        self.model = model
-        self.batch_size = batch_size
-        self.tokenizer = model.tokenizer
-        self.max_seq_length = model.max_seq_length
-        self.prompt = model.embedding.prompt(None)
+    ValueError if the checkpoint does not state its pooling.
+    """
 
-    @classmethod
-    def from_checkpoint(
-        cls, checkpoint: Checkpoint, max_seq_length: int = 0, batch_size: int = 32
-    ) -> Self:
-        """Creates the model; ValueError if the checkpoint does not state its pooling."""
+    def __init__(
+        self, checkpoint: Checkpoint, max_seq_length: int = 0, batch_size: int = 32
+    ) -> None:
         if checkpoint.embedding is None:
             raise ValueError(
                 f"{checkpoint.source} does not state its pooling; choose one, for example "
                 f"--pooling=mean."
             )
         given: dict[str, Any] = {"max_seq_length": max_seq_length} if max_seq_length else {}
-        return cls(BertEmbedder.from_checkpoint(checkpoint, **given), batch_size)
+        self.model = BertEmbedder.from_checkpoint(checkpoint, **given)
+        self.batch_size = batch_size
+        self.tokenizer = self.model.tokenizer
+        self.max_seq_length = self.model.max_seq_length
+        self.prompt = self.model.embedding.prompt(None)
 
     def pack(self, text_a: str, text_b: str = "") -> PackedText:
         """Tokenizes the prompt and a text, and truncates them; a second text is an error."""

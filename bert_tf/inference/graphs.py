@@ -17,7 +17,7 @@ from bert_tf.tasks.base.serving.saved_models import (
     read_card,
 )
 from bert_tf.text.kinds import VOCABULARY_FILES
-from bert_tf.text.packing import pack
+from bert_tf.text.packing import ids_after_prompt, pack
 from bert_tf.text.text_counts import current_counts
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer, read_vocab
 
@@ -93,7 +93,8 @@ class GraphModel:
                 most = int(self.card["max_query_length"])
                 counts.add([*ids_a, *ids_b], vocab.unk_id, len(ids_a), most)
             else:
-                pack(vocab, ids_a, ids_b or None, limit)
+                counted = ids_after_prompt(self._tokenizer, self.card.get("prompt", ""), ids_a)
+                pack(vocab, ids_a, ids_b or None, limit, counted=counted)
 
     def _pairs(self, columns: Sequence[Sequence[Any]]) -> Iterator[tuple[str, str]]:
         """Yields the two texts of each sequence that the graph makes; the second may be ""."""

@@ -5,6 +5,7 @@ token last, with a separate type: a <sep> b <sep> <cls>. The vocabulary determin
 Padding is always on the right.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -13,7 +14,7 @@ import numpy as np
 from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.startup_lines import has_gpu
 from bert_tf.text.text_counts import count_text
-from bert_tf.text.tokenization import AnyVocab
+from bert_tf.text.tokenization import AnyVocab, Tokenizer
 from bert_tf.text.vocab import WORDPIECE
 
 # The keys of the encoder's inputs.
@@ -109,6 +110,7 @@ def pack(
     ids_b: Sequence[int] | None,
     max_seq_length: int,
     keep_tail: bool = False,
+    counted: Sequence[int] | None = None,
 ) -> PackedText:
     """Packs one text or two, truncated as the vocabulary's family does: see `packs_as_google`.
 
@@ -117,15 +119,38 @@ def pack(
       ids_b: token ids of the second text, None for a single text.
       max_seq_length: the most tokens of the sequence; the longer text is truncated at its end.
       keep_tail: whether texts are truncated at their beginning instead.
+      counted: tokens that decide whether the text counts as empty or unknown; None: `ids_a`.
 
     Raises:
       ValueError: if there is no room for tokens of the texts.
     """
     ids_b = second_ids(vocab, ids_b)
+    counted = ids_a if counted is None else counted
     room = text_room(max_seq_length, ids_b is not None, vocab.num_separators)
     size = len(ids_a) + len(ids_b or ())
-    count_text(vocab, ids_a, ids_b or (), size + max_seq_length - room, max_seq_length)
+    count_text(vocab, counted, ids_b or (), size + max_seq_length - room, max_seq_length)
     return _pack(vocab, ids_a, ids_b, room, keep_tail)
+
+
+def ids_after_prompt(tokenizer: Tokenizer, prompt: str, ids: Sequence[int]) -> Sequence[int]:
+    """Returns the tokens of a text without those of the prompt that was put before it."""
+    if not prompt:
+        return ids
+    alone, size = _prompt_ids(tokenizer, prompt)
+    return [] if list(ids) == alone else ids[size:]
+
+
+@functools.lru_cache(maxsize=8)
+def _prompt_ids(tokenizer: Tokenizer, prompt: str) -> tuple[list[int], int]:
+    """Returns the tokens of a prompt, and how many of them stay before any text."""
+    alone = tokenizer.encode(prompt)
+    size = 0
+    # The last ones may join the text.
+    for before, after in zip(alone, tokenizer.encode(f"{prompt}?"), strict=False):
+        if before != after:
+            break
+        size += 1
+    return alone, size
 
 
 def _pack(

@@ -14,9 +14,12 @@ from bert_tf.tasks.question_answering.answers import Answer
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.reranking.model import BertReranker
 from bert_tf.tasks.tagging.model import BertTokenClassifier
-from bert_tf.text.packing import pack, pack_windows
+from bert_tf.text.packing import ids_after_prompt, pack, pack_windows
+from bert_tf.text.sentencepiece import SentencePiece
 from bert_tf.text.text_counts import Remedy, TextCounts, counting_texts
+from bert_tf.text.tokenization import read_vocab
 from bert_tf.text.vocab import Vocab
+from tests.shared_data import golden_file
 from tests.tiny_model import write_tiny_model
 
 LONG = "the cat " * 20  # 40 tokens
@@ -61,6 +64,24 @@ def test_a_call_says_once_how_many_texts_are_cut(folder, caplog, name):
     assert line.startswith(name) and "1 of" in line
     call(model)
     assert not lines(caplog)
+
+
+@pytest.mark.parametrize("prompt", ["the cat: ", "cat", ""])
+def test_a_prompt_hides_no_empty_text(folder, caplog, prompt):
+    model = BertEmbedder.from_pretrained(folder, pooling="mean", max_seq_length=LENGTH)
+    model.encode(["", "漢 漢", "cat"], prompt=prompt)
+    (line,) = lines(caplog)
+    assert re.findall(r"\d of \d", line) == ["1 of 3", "1 of 3"]
+    assert "empty" in line and "unknown" in line
+
+
+def test_tokens_of_a_prompt_that_join_the_text():
+    path = golden_file("families", "xlm_roberta", "masked_lm", "tokenizer.json")
+    tokenizer = SentencePiece(read_vocab(path))
+    for prompt in ("query: ", "query:", "<mask>"):
+        for text, is_empty in (("", True), ("the", False), ("a", False)):
+            ids = tokenizer.encode(prompt + text)
+            assert (not ids_after_prompt(tokenizer, prompt, ids)) == is_empty
 
 
 def test_texts_that_are_read_whole_are_not_spoken_of(folder, caplog):

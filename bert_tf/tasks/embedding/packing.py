@@ -4,7 +4,7 @@ import re
 
 from bert_tf.checkpoints.embedding import EmbeddingConfig
 from bert_tf.text.kinds import find_added_tokens
-from bert_tf.text.packing import PackedText, pack
+from bert_tf.text.packing import PackedText, ids_after_prompt, pack
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
 
 
@@ -21,8 +21,10 @@ def pack_text(
         # Libraries of late interaction lower-case the text between special tokens alone.
         keeps = embedding.tokens is not None
         text = _lower_case_between(text, tokenizer.vocab) if keeps else text.lower()
+        prompt = prompt if keeps else prompt.lower()
     token_ids = tokenizer.encode(text)
-    return pack(tokenizer.vocab, token_ids, None, embedding.length(side))
+    counted = ids_after_prompt(tokenizer, prompt, token_ids)
+    return pack(tokenizer.vocab, token_ids, None, embedding.length(side), counted=counted)
 
 
 def _lower_case_between(text: str, vocab: AnyVocab) -> str:

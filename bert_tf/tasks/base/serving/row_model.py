@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.tasks.base.serving.metadata import Metadata
-from bert_tf.text.packing import pack, pad_batch
+from bert_tf.text.packing import ids_after_prompt, pack, pad_batch
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer
 
 Arrays = dict[str, np.ndarray]
@@ -44,17 +44,20 @@ class RowModel:
         seconds: Sequence[str | None] = second_texts or [None] * len(texts)
         prompt = self.card.get("prompt", "")
         is_lower = self.card.get("lower_case_texts")
+        prompt = prompt.lower() if is_lower else prompt
         rows = []
         for first, second in zip(texts, seconds, strict=True):
             first = (prompt + first)[: self.card.get("max_characters")]
             if is_lower:
                 first = first.lower()
+            first_ids = self.tokenizer.encode(first)
             row = pack(
                 self.vocab,
-                self.tokenizer.encode(first),
+                first_ids,
                 None if second is None else self.tokenizer.encode(second),
                 self.card["max_seq_length"],
                 self.long_texts == "tail",
+                counted=ids_after_prompt(self.tokenizer, prompt, first_ids),
             )
             rows.append(row)
         return pad_batch(rows, self.vocab.pad_id)

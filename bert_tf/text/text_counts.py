@@ -126,8 +126,10 @@ class TextCounts:
         said = {} if model is None else _said.setdefault(model, {})
         sentences = []
         for reason, (count, sentence) in self.reasons(remedy).items():
-            if count > said.get(reason, 0):
-                said[reason] = count
+            # Queries and documents may have limits of their own.
+            key = f"{reason} {remedy.limit}"
+            if count > said.get(key, 0):
+                said[key] = count
                 sentences.append(sentence)
         if sentences:
             logging.warning("%s: %s", name, " ".join(sentences))

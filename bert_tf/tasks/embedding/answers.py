@@ -10,7 +10,10 @@ from bert_tf.metrics.maxsim import TokenMatrix, maxsim
 from bert_tf.system.type_names import TextColumn
 from bert_tf.tasks.base.examples.columns import text_column
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
-from bert_tf.text.text_counts import counts_texts
+from bert_tf.text.text_counts import Remedy, counting_texts, counts_texts
+
+# The length of queries belongs to a model of late interaction.
+QUERY_REMEDY = Remedy("a model of query_length={}", limit="query_length")
 
 
 class EmbedderAnswers(abc.ABC):
@@ -81,7 +84,6 @@ class LateInteractionAnswers(abc.ABC):
     def encode_side(self, texts: list[str], side: str, batch_size: int) -> list[np.ndarray]:
         """Embeds texts as queries or as documents, float32 [tokens that score, D] each."""
 
-    @counts_texts
     def encode_queries(
         self, texts: TextColumn, *, batch_size: int = BATCH_SIZE
     ) -> list[np.ndarray]:
@@ -89,7 +91,8 @@ class LateInteractionAnswers(abc.ABC):
 
         Arguments, result and errors are those of `encode_documents`.
         """
-        return self.encode_side(text_column(texts), "query", batch_size)
+        with counting_texts("encode_queries", self, QUERY_REMEDY):
+            return self.encode_side(text_column(texts), "query", batch_size)
 
     @counts_texts
     def encode_documents(

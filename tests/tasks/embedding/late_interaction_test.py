@@ -166,6 +166,17 @@ def test_a_prefix_that_is_a_word_is_not_found_inside_others(tmp_path, prefix):
     assert len(ours.encode(prefix)) == 1
 
 
+def test_long_queries_and_documents_are_both_told(caplog):
+    predictor = bert_tf.load(golden("st6"))
+    caplog.clear()
+    predictor.score(["first " * 40, ""], ["first " * 40, "the"])
+    queries, documents = [
+        one.getMessage() for one in caplog.records if "1 of 2" in one.getMessage()
+    ]
+    assert "query_length=" in queries and "max_seq_length" not in queries and "empty" in queries
+    assert "max_seq_length=" in documents
+
+
 def test_models_are_not_taken_for_others():
     with pytest.raises(ValueError, match="BertLateInteraction"):
         bert_tf.BertEmbedder.from_pretrained(golden("st6"))

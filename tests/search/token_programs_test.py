@@ -113,6 +113,12 @@ def test_what_a_search_shows(model, files, keep_texts):
         assert f"ERROR: {given['output_dir']}" in fail(again)
 
 
+WRONG_FLAGS = (
+    "faiss=flat rescore=int8 dimensions=8 pooling=cls similarity=dot passages=9 language=de "
+    "add=true replace=true dtype=binary dtype=float32"
+)
+
+
 def test_flags_without_effect_are_refused_before_tensorflow(tmp_path, model, files):
     _, given = files
     dense = golden_file("families", "sentence_transformers", "mean_normalize")
@@ -120,22 +126,6 @@ def test_flags_without_effect_are_refused_before_tensorflow(tmp_path, model, fil
     TokenIndex.of([np.ones([2, 4], np.float32)]).save(index)
     build = {**given, "init_checkpoint": model}
     cases = [
-        *(
-            ("build_index", {**build, name: value}, f"--{name}=")
-            for name, value in (
-                ("faiss", "flat"),
-                ("rescore", "int8"),
-                ("dimensions", 8),
-                ("pooling", "cls"),
-                ("similarity", "dot"),
-                ("passages", 9),
-                ("language", "de"),
-                ("add", "true"),
-                ("replace", "true"),
-                ("dtype", "binary"),
-                ("dtype", "float32"),
-            )
-        ),
         ("build_index", {**build, "output_dir": index}, str(index)),
         ("build_index", {**build, "output_dir": tmp_path}, str(tmp_path)),
         ("build_index", {**build, "init_checkpoint": dense, "pool_factor": 2}, "--pool_factor"),
@@ -146,6 +136,9 @@ def test_flags_without_effect_are_refused_before_tensorflow(tmp_path, model, fil
         ("search", {"index": index, "faiss": "flat"}, "--faiss=flat"),
         ("search", {"index": index, "max_seq_length": 9}, "--max_seq_length=9"),
     ]
+    for flag in WRONG_FLAGS.split():
+        name, _, value = flag.partition("=")
+        cases.append(("build_index", {**build, name: value}, f"--{name}="))
     for program, values, named in cases:
         with mock.patch.dict(sys.modules, {"tensorflow": None, "keras": None}):
             printed = fail(run(program, **values))
@@ -160,7 +153,6 @@ def test_files_of_another_model_and_damaged_ones_are_refused(tmp_path, model):
     for origin, named in zip(origins, ("--init_checkpoint", "m0", "moved"), strict=True):
         index = TokenIndex(*join_arrays([TokenIndex.of(vectors)] * 2), ["a", "b"], [], *origin)
         index.save(file)
-        assert vars(TokenIndex.load(file)).keys() == vars(index).keys()
         assert named in fail(run("search", index=file, query="a"))
         assert named in fail(run("export.saved_model", index=file, output_dir=tmp_path / "m"))
     content = file.read_bytes()

@@ -45,6 +45,7 @@ def test_examples_find_the_text_that_is_the_question(package, models):
     colbert = shared_data("fixtures", "families", "colbert", "st6")
     topics = [f"{text} {i}" for text in TEXTS for i in range(20)]  # Enough for BERTopic.
     names = {
+        "bert_tf": bert_tf,  # The page's first example imports it.
         **models,
         "texts": topics if package == "bertopic" else list(TEXTS),
         "question": QUESTION,

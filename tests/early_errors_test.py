@@ -88,6 +88,8 @@ def test_bad_examples_are_found_before_tensorflow_is_loaded(tmp_path, program):
             "text.txt is no index",
         ),
         ("export.check", ["--saved_model={0}/data"], "bert_tf.json"),
+        ("bert_tf.search", ["--index={0}/model", "--query=x"], "model"),
+        ("bert_tf.search", ["--index={0}/data/text.txt", "--query=x"], "text.txt"),
     ],
 )
 def test_paths_are_checked_before_tensorflow_is_loaded(tmp_path, module, flags, named):

@@ -10,6 +10,7 @@ import openpyxl
 import pytest
 
 from bert_tf.search.strings import Strings, write
+from bert_tf.search.token_vectors import TokenIndex
 from bert_tf.system.bounded_arrays import map_array
 from bert_tf.tasks.base.examples import workbooks
 from bert_tf.tasks.base.examples.tables import read_cells
@@ -142,6 +143,24 @@ def test_arrays_that_are_refused(tmp_path, case):
         with refuses() as caught:
             read(path)
         assert path.name in str(caught.value)
+
+
+@pytest.mark.parametrize("case", [case for case in ARRAYS if case != "long"])
+def test_files_of_arrays_that_are_refused(tmp_path, case):
+    path = tmp_path / "tokens.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("vectors.npy", ARRAYS[case])
+    with refuses() as caught:
+        TokenIndex.load(path)
+    assert path.name in str(caught.value)
+
+
+def test_a_file_of_arrays_that_unpacks_to_gigabytes(tmp_path):
+    content = numbers("(200000000,)", "|i1") + bytes(200_000_000)
+    path = write_zip(tmp_path / "tokens.npz", {"vectors.npy": content})
+    with refuses() as caught:
+        TokenIndex.load(path)
+    assert path.name in str(caught.value)
 
 
 def test_arrays_that_are_read(tmp_path):

@@ -16,6 +16,7 @@ documents; the others follow them.
 
 import pathlib
 import typing
+import zipfile
 from collections import Counter
 from collections.abc import Sequence
 
@@ -101,12 +102,17 @@ def main(_: list[str]) -> None:
     if OUTPUT.value:
         check_writable(OUTPUT.value, "output_file")
 
-    is_tokens = pathlib.Path(INDEX.value).expanduser().is_file()
-    if is_tokens:
-        check_unused(VECTOR_FLAGS, f"{INDEX.value} is a file of token vectors")
-
     from bert_tf.search.manifest import Manifest, check_rescoring
 
+    # Before TensorFlow is loaded.
+    path = pathlib.Path(INDEX.value).expanduser()
+    is_tokens = path.is_file()
+    if not is_tokens:
+        Manifest.read(path)
+    elif not zipfile.is_zipfile(path):
+        raise ValueError(f"--index={path} is no index, and no file of token vectors.")
+    else:
+        check_unused(VECTOR_FLAGS, f"{INDEX.value} is a file of token vectors")
     if RESCORE.value:
         if FAISS.value:
             raise ValueError("--rescore has no effect on --faiss; leave one of them out.")

@@ -12,7 +12,6 @@ import functools
 import json
 import os
 import pathlib
-import zipfile
 from collections.abc import Sequence
 from typing import Self
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from bert_tf.metrics.candidates import best_of_queries, check_k
 from bert_tf.metrics.maxsim import MAXSIM, TokenMatrix, maxsim
+from bert_tf.system.bounded_arrays import read_arrays
 from bert_tf.system.files import atomic_write
 
 DTYPES = ("float16", "int8")
@@ -162,13 +162,13 @@ class TokenIndex:
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
         """Reads a file that `save` wrote; ValueError if it is not one."""
+        path = pathlib.Path(path).expanduser()
         try:
-            # NumPy leaves a file open that it cannot read.
-            with pathlib.Path(path).expanduser().open("rb") as file, np.load(file) as arrays:
-                ids = np.asarray(arrays.get("ids", ())).tolist()
-                origin = json.loads(arrays["origin"].tobytes()) if "origin" in arrays else {}
-                return cls(arrays["vectors"], arrays["starts"], arrays["scales"], ids, **origin)
-        except (OSError, KeyError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            arrays = read_arrays(path, ("vectors", "starts", "scales", "ids", "origin"))
+            ids = np.asarray(arrays.get("ids", ())).tolist()
+            origin = json.loads(arrays["origin"].tobytes()) if "origin" in arrays else {}
+            return cls(arrays["vectors"], arrays["starts"], arrays["scales"], ids, **origin)
+        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(
                 f"{path} is no index of token vectors: {type(error).__name__}: {error}"
             ) from None

@@ -10,8 +10,10 @@ each search of a larger index decodes a part of the documents after the other.
 
 import functools
 import json
+import math
 import os
 import pathlib
+import zipfile
 from collections.abc import Sequence
 from typing import Self
 
@@ -19,8 +21,9 @@ import numpy as np
 
 from bert_tf.metrics.candidates import best_of_queries, check_k
 from bert_tf.metrics.maxsim import MAXSIM, TokenMatrix, maxsim
-from bert_tf.system.bounded_arrays import read_arrays
+from bert_tf.system.bounded_files import open_zip
 from bert_tf.system.files import atomic_write
+from bert_tf.system.printable import first_line
 
 DTYPES = ("float16", "int8")
 HIGHEST = 65504.0  # of float16
@@ -164,14 +167,27 @@ class TokenIndex:
         """Reads a file that `save` wrote; ValueError if it is not one."""
         path = pathlib.Path(path).expanduser()
         try:
-            arrays = read_arrays(path, ("vectors", "starts", "scales", "ids", "origin"))
-            ids = np.asarray(arrays.get("ids", ())).tolist()
-            origin = json.loads(arrays["origin"].tobytes()) if "origin" in arrays else {}
-            return cls(arrays["vectors"], arrays["starts"], arrays["scales"], ids, **origin)
-        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{path} is no index of token vectors: {type(error).__name__}: {error}"
-            ) from None
+            with open_zip(path) as archive:
+                for info in archive.infolist():
+                    _check_array(archive, info, path.stat().st_size)
+            # NumPy leaves a file open that it cannot read.
+            with path.open("rb") as file, np.load(file) as arrays:
+                ids = np.asarray(arrays.get("ids", ())).tolist()
+                origin = json.loads(arrays["origin"].tobytes()) if "origin" in arrays else {}
+                return cls(arrays["vectors"], arrays["starts"], arrays["scales"], ids, **origin)
+        # Headers decide which error they lead to.
+        except Exception as error:
+            raise ValueError(f"{path} is no index of token vectors: {first_line(error)}.") from None
+
+
+def _check_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> None:
+    """Raises ValueError if an array of a file is compressed or has more bytes than the file."""
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+    size = math.prod(shape) * dtype.itemsize
+    if version != (1, 0) or info.compress_type != zipfile.ZIP_STORED or size > most:
+        raise ValueError(f"{info.filename} is compressed, or larger than the file")
 
 
 def join_arrays(parts: Sequence[TokenIndex]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

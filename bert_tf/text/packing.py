@@ -6,6 +6,7 @@ Padding is always on the right.
 """
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -144,13 +145,9 @@ def ids_after_prompt(tokenizer: Tokenizer, prompt: str, ids: Sequence[int]) -> S
 def _prompt_ids(tokenizer: Tokenizer, prompt: str) -> tuple[list[int], int]:
     """Returns the tokens of a prompt, and how many of them stay before any text."""
     alone = tokenizer.encode(prompt)
-    size = 0
     # The last ones may join the text.
-    for before, after in zip(alone, tokenizer.encode(f"{prompt}?"), strict=False):
-        if before != after:
-            break
-        size += 1
-    return alone, size
+    kept = os.path.commonprefix([alone, tokenizer.encode(f"{prompt}?")])
+    return alone, len(kept)
 
 
 def _pack(

@@ -25,7 +25,7 @@ from bert_tf.tasks.base.serving.model import Serving
 from bert_tf.tasks.base.serving.onnx_model import (
     FILE,
     WEIGHTS,
-    settings_beside,
+    settings_checksums,
     weights_beside,
     weights_file,
 )
@@ -99,7 +99,7 @@ def _write_files(
     serving: Serving,
     folder: pathlib.Path,
     beside: pathlib.Path,
-    origin: dict[str, Any],
+    origin: dict[str, str],
     change: Change | None,
 ) -> None:
     """Writes the files of the folder `onnx`; `beside` is the folder with the weights it is of."""
@@ -118,7 +118,6 @@ def _write_files(
         checksums[data.name] = file_crc(data)
     serving.vocab.write(folder / serving.vocab.file_name)
     weights = {name: file_crc(one) for name, one in weights_beside(beside).items()}
-    settings = {name: file_crc(one) for name, one in settings_beside(beside).items()}
-    origin = {**origin, "weights": weights, "settings": settings}
-    card = {**serving.card(), **origin, "outputs": outputs}
+    card = {**serving.card(), **origin, "outputs": outputs, "weights": weights}
+    card["settings"] = settings_checksums(beside)
     write_json(folder / CARD_NAME, {**card, "checksums": checksums})

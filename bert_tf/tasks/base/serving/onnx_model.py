@@ -71,9 +71,9 @@ def weights_beside(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     return found
 
 
-def settings_beside(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the files of `SETTINGS` in a folder that holds the folder `onnx`, by name."""
-    return {name: folder / name for name in SETTINGS if (folder / name).is_file()}
+def settings_checksums(folder: pathlib.Path) -> dict[str, str]:
+    """Returns the checksums of those files of `SETTINGS` that a folder has."""
+    return {name: file_crc(folder / name) for name in SETTINGS if (folder / name).is_file()}
 
 
 def num_bytes(path: pathlib.Path) -> int:
@@ -166,10 +166,9 @@ def check_is_current(path: pathlib.Path, card: Metadata) -> None:
                 f"{path} is older than the weights {weights}; export the model again by "
                 "export.onnx, or remove the folder onnx to use the weights."
             )
-    recorded = _checksums(path, card, "settings")
     changed = []
-    for name, file in settings_beside(path.parent.parent).items():
-        if name in recorded and file_crc(file) != recorded[name]:
+    for name, checksum in settings_checksums(path.parent.parent).items():
+        if _checksums(path, card, "settings").get(name, checksum) != checksum:
             changed.append(name)
     if changed:
         logging.warning(

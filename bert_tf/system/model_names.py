@@ -112,11 +112,12 @@ def check_model(path: str, has_weights: bool = False) -> None:
         raise ValueError(f"{path} is no file of a model; {advice(path)}.")
     if not local.is_dir():
         return
+    others, missing = BESIDE_MODELS, "file of a model"
+    if has_weights:
+        others, missing = BESIDE_WEIGHTS, "weights of a model"
     names = []
     for entry in sorted(local.iterdir()):
-        others = BESIDE_WEIGHTS if has_weights else BESIDE_MODELS
         if entry.is_dir() or entry.suffix not in others:
             return
         names.append(entry.name)
-    missing = "weights of a model" if has_weights else "file of a model"
     raise ValueError(f"{path} holds {names[:10] or 'nothing'}, no {missing}; {advice(path)}.")

@@ -126,7 +126,8 @@ def pack(
       ValueError: if there is no room for tokens of the texts.
     """
     ids_b = second_ids(vocab, ids_b)
-    counted = ids_a if counted is None else counted
+    if counted is None:
+        counted = ids_a
     room = text_room(max_seq_length, ids_b is not None, vocab.num_separators)
     size = len(ids_a) + len(ids_b or ())
     count_text(vocab, counted, ids_b or (), size + max_seq_length - room, max_seq_length)

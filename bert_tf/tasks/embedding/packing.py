@@ -19,9 +19,11 @@ def pack_text(
     text = embedding.cut(prompt + text)
     if embedding.lower_case_texts:
         # Libraries of late interaction lower-case the text between special tokens alone.
-        keeps = embedding.tokens is not None
-        text = _lower_case_between(text, tokenizer.vocab) if keeps else text.lower()
-        prompt = prompt if keeps else prompt.lower()
+        if embedding.tokens is not None:
+            text = _lower_case_between(text, tokenizer.vocab)
+        else:
+            text = text.lower()
+            prompt = prompt.lower()
     token_ids = tokenizer.encode(text)
     counted = ids_after_prompt(tokenizer, prompt, token_ids)
     return pack(tokenizer.vocab, token_ids, None, embedding.length(side), counted=counted)

@@ -44,7 +44,8 @@ class RowModel:
         seconds: Sequence[str | None] = second_texts or [None] * len(texts)
         prompt = self.card.get("prompt", "")
         is_lower = self.card.get("lower_case_texts")
-        prompt = prompt.lower() if is_lower else prompt
+        if is_lower:
+            prompt = prompt.lower()
         rows = []
         for first, second in zip(texts, seconds, strict=True):
             first = (prompt + first)[: self.card.get("max_characters")]

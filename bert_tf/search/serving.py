@@ -203,6 +203,7 @@ def best_of_parts(
         step,
         start,
         shape_invariants=(tf.TensorShape([]), grown, grown),
+        parallel_iterations=1,  # Parts are there to bound the memory of the scores.
     )
     return scores, rows
 

@@ -95,7 +95,10 @@ class CachedStep(TrainStep):
             return index + 1, list(map(tf.add, gradients, part_gradients))
 
         start = (tf.constant(0), list(map(tf.zeros_like, self._variables())))
-        _, gradients = tf.while_loop(lambda index, _: index < count, add, start)
+        # As in `TrainStep`, one micro-batch at a time: several would keep more activations.
+        _, gradients = tf.while_loop(
+            lambda index, _: index < count, add, start, parallel_iterations=1
+        )
         return gradients, sums
 
     def _embed_parts(self, micro_batch: Callable[[Tensor], Batch], seed: Tensor) -> Embeddings:
@@ -115,7 +118,9 @@ class CachedStep(TrainStep):
             written = [array.write(index, v) for array, v in zip(arrays, values, strict=True)]
             return index + 1, written
 
-        _, arrays = tf.while_loop(lambda index, _: index < count, embed, (tf.constant(1), arrays))
+        _, arrays = tf.while_loop(
+            lambda index, _: index < count, embed, (tf.constant(1), arrays), parallel_iterations=1
+        )
         embeddings = tuple(array.concat() for array in arrays)
         for value, part in zip(embeddings, first, strict=True):
             value.set_shape([None, *part.shape[1:]])

@@ -227,7 +227,9 @@ class TrainStep:
         gradients = list(map(tf.zeros_like, self._variables()))
         sums = tf.zeros([2 * len(self.task.sum_names)])
         start = (tf.constant(0), gradients, sums)
-        return tf.while_loop(lambda index, *_: index < count, add, start)[1:]
+        # By default TensorFlow begins ten micro-batches at once, and keeps the activations of all.
+        loop = tf.while_loop(lambda index, *_: index < count, add, start, parallel_iterations=1)
+        return loop[1:]
 
     def _micro_batch(
         self, batch: Batch, weights: dict[str, Tensor], seed: Tensor

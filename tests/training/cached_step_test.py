@@ -19,6 +19,7 @@ from bert_tf.training.cached_step import CachedStep
 from bert_tf.training.optimizers import build_optimizer
 from bert_tf.training.train_step import step_seed
 from tests.training.toy_fine_tuning import LONGEST, TINY, toy_texts
+from tests.training.train_step_test import parallel_iterations
 
 CONFIG = dataclasses.replace(
     TINY, num_hidden_layers=1, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1
@@ -127,9 +128,10 @@ def test_gradients_are_those_of_one_batch_with_dropout(loss, counts, unpad):
     value, expected = gradients_of_one_batch(task, batch)
     for count in counts:
         step = make_step(task, tf.distribute.get_strategy(), count)
-        gradients, sums = tf.function(step._gradients, autograph=False)(
-            batch, {}, tf.constant(4), tf.constant(0)
-        )
+        arguments = (batch, {}, tf.constant(4), tf.constant(0))
+        gradients, sums = tf.function(step._gradients, autograph=False)(*arguments)
+        loops = parallel_iterations(step._gradients, *arguments)
+        assert loops == [1] * (2 if count > 1 else 0)
         number = len(task.sum_names)
         assert float(sums[0] / sums[number]) == pytest.approx(value, rel=1e-6)
         assert_close(gradients, expected)

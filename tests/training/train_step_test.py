@@ -69,6 +69,27 @@ def two_devices():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
+def parallel_iterations(function, *arguments):
+    """Returns how many iterations of each loop of a function may be under way at a time."""
+    graph = tf.function(function, autograph=False).get_concrete_function(*arguments).graph
+    loops = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]
+    return [op.get_attr("parallel_iterations") for op in loops]
+
+
+def test_one_micro_batch_is_computed_at_a_time():
+    """Ten at a time, TensorFlow's default, keep the activations of ten."""
+    task = ToyTask(config=ONE_LAYER)
+    strategy = tf.distribute.get_strategy()
+    optimizer = build_optimizer(RECIPE)
+    step = TrainStep(
+        task, optimizer, strategy, random_seed=1, accumulation_steps=4, jit_compile=False
+    )
+    batch = next(iter(task.train_dataset(8, 0, ALL)))
+    zero = tf.constant(0)
+    weights = task.loss_weights(batch)
+    assert parallel_iterations(step._gradients, batch, weights, zero, zero) == [1]
+
+
 @pytest.fixture(scope="module")
 def whole_batch():
     return run(tf.distribute.get_strategy(), 20)

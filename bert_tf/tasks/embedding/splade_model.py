@@ -138,7 +138,10 @@ def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
     highest = tf.zeros([batch_size, vocab_size])
     positions = tf.fill([batch_size, vocab_size], -1)
     _, highest, positions = tf.while_loop(
-        lambda index, *_: index < num_blocks, add_block, (tf.constant(0), highest, positions)
+        lambda index, *_: index < num_blocks,
+        add_block,
+        (tf.constant(0), highest, positions),
+        parallel_iterations=1,  # The scores of several blocks take the memory that blocks save.
     )
 
     def gradient(upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -172,6 +175,7 @@ def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
             lambda index, *_: index < num_blocks,
             add_block,
             (tf.constant(0), row_gradients, table_gradient, bias_gradient),
+            parallel_iterations=1,
         )
         table_gradient = tf.cast(table_gradient, table.dtype)
         return row_gradients.stack(), None, table_gradient, bias_gradient

@@ -4,6 +4,7 @@ import glob
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 
 # A pathlib.Path of such a name has one slash.
 HUB_NAME = re.compile(r"(hf|kaggle|keras_hub):/{1,2}(.*)", re.DOTALL)
@@ -112,9 +113,11 @@ def check_model(path: str, has_weights: bool = False) -> None:
         raise ValueError(f"{path} is no file of a model; {advice(path)}.")
     if not local.is_dir():
         return
-    others, missing = BESIDE_MODELS, "file of a model"
+    others: Sequence[str] = BESIDE_MODELS
+    missing = "file of a model"
     if has_weights:
-        others, missing = BESIDE_WEIGHTS, "weights of a model"
+        others = BESIDE_WEIGHTS
+        missing = "weights of a model"
     names = []
     for entry in sorted(local.iterdir()):
         if entry.is_dir() or entry.suffix not in others:

@@ -97,7 +97,7 @@ SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "i
         ("pre_tokenizer", None),
         ("pre_tokenizer", "BertPreTokenizer"),
         ("normalizer", {"type": "NFKC"}),
-        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "BertNormalizer"}]}),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFKC"}]}),
         ("normalizer", {"type": "BertNormalizer", "lowercase": True, "clean_text": False}),
         ("normalizer", {"type": "BertNormalizer", "lowercase": "yes"}),
         ("normalizer", None),

@@ -8,8 +8,10 @@ import pytest
 import bert_tf
 
 MOST_CLASSES = 5
-# The joint head is a subclass of the plain one; the pretrainer fills masks, and scores texts.
+# The joint head is a subclass of the plain one; the pretrainer fills masks, and scores texts; the
+# two kinds of embedders train in the same way.
 MORE = {"BertJointSpanLabeler": 6, "BertPretrainer": 6}
+MORE |= {"BertEmbedder": 6, "BertLateInteraction": 6}
 
 
 def public_models() -> list[type]:

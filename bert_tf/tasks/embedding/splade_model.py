@@ -8,6 +8,7 @@ Reference: Formal et al. 2021, "SPLADE v2: Sparse Lexical and Expansion Model fo
 Retrieval", equation 6.
 """
 
+import functools
 import typing
 from typing import Any
 
@@ -122,6 +123,10 @@ def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
     num_blocks = tf.shape(rows)[0]
     batch_size = tf.shape(rows)[1]
     vocab_size, width = table.shape
+    # One at a time: the scores of several blocks would take the memory that blocks save.
+    loop = functools.partial(
+        tf.while_loop, lambda index, *_: index < num_blocks, parallel_iterations=1
+    )
 
     def add_block(index: Tensor, highest: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         block = tf.reshape(rows[index], [-1, width])  # [B * BLOCK, E]
@@ -137,12 +142,7 @@ def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
     # Highest scores begin at 0, which is the relu. Position -1: no score is positive. Both [B, V].
     highest = tf.zeros([batch_size, vocab_size])
     positions = tf.fill([batch_size, vocab_size], -1)
-    _, highest, positions = tf.while_loop(
-        lambda index, *_: index < num_blocks,
-        add_block,
-        (tf.constant(0), highest, positions),
-        parallel_iterations=1,  # The scores of several blocks take the memory that blocks save.
-    )
+    _, highest, positions = loop(add_block, (tf.constant(0), highest, positions))
 
     def gradient(upstream: Tensor) -> tuple[Tensor | None, ...]:
         # The derivative of log(1 + x). Tokens without a positive score match no position below.
@@ -171,12 +171,8 @@ def _weights(rows: Tensor, mask: Tensor, table: Tensor, bias: Tensor) -> Any:
         # The sums over blocks are in float32, even if the table is in bfloat16.
         table_gradient = tf.zeros([vocab_size, width])
         bias_gradient = tf.zeros([vocab_size])
-        _, row_gradients, table_gradient, bias_gradient = tf.while_loop(
-            lambda index, *_: index < num_blocks,
-            add_block,
-            (tf.constant(0), row_gradients, table_gradient, bias_gradient),
-            parallel_iterations=1,
-        )
+        start = (tf.constant(0), row_gradients, table_gradient, bias_gradient)
+        _, row_gradients, table_gradient, bias_gradient = loop(add_block, start)
         table_gradient = tf.cast(table_gradient, table.dtype)
         return row_gradients.stack(), None, table_gradient, bias_gradient
 

@@ -16,6 +16,7 @@ converter supports, and masks get their axes by `expand_dims`. The numbers are t
 
 import contextlib
 import functools
+import hashlib
 import io
 import json
 import pathlib
@@ -224,7 +225,12 @@ def _with_files(model: bytes, metadata: dict[str, Any], serving: Serving) -> byt
 
 def check_size(path: pathlib.Path, serving: Serving, form: str) -> None:
     """Raises ValueError if a file is too small for the weights."""
-    weights = sum(int(np.prod(weight.shape)) for weight in serving.model.trainable_weights)
+    # Equal tensors are stored once, such as the biases of a model that was not trained.
+    sizes = {}
+    for weight in serving.model.trainable_weights:
+        values = np.asarray(weight)
+        sizes[hashlib.sha256(values.tobytes()).digest()] = values.size
+    weights = sum(sizes.values())
     expected = weights * BYTES_OF_WEIGHT[form]
     size = path.stat().st_size
     if size < expected:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from bert_tf.text.packing import PackedText, pad_batch
 from bert_tf.text.vocab import Vocab
 from export.lite import accuracy_gate
 from export.lite import writing as tflite_writing
-from export.lite.conversion import convert, output_names
+from export.lite.conversion import check_size, convert, output_names
 from export.lite.text_input import check_text_input
 from export.lite.writing import write
 from export.tflite import LiteConfig
@@ -434,3 +435,15 @@ def test_answers_to_questions_are_judged(tmp_path):
     folder = write_model(tmp_path / "run", "question_answering", run)
     verdict = write(request_of(tmp_path, folder, quantize="none"))
     assert verdict.metric == "f1" and verdict.reference == verdict.score
+
+
+def test_equal_weights_are_stored_once(tmp_path: pathlib.Path) -> None:
+    """Such as the biases of a model that was not trained; see the size of the file."""
+    weights = [np.zeros(500, np.float32), np.zeros(500, np.float32), np.ones(100, np.float32)]
+    serving = types.SimpleNamespace(model=types.SimpleNamespace(trainable_weights=weights))
+    file = tmp_path / "m.tflite"
+    file.write_bytes(bytes(2400))
+    check_size(file, serving, "none")
+    file.write_bytes(bytes(2399))
+    with pytest.raises(ValueError, match=re.escape("2,400")):
+        check_size(file, serving, "none")

@@ -5,8 +5,7 @@
 Reference: Khattab and Zaharia 2020, "ColBERT", equation 3.
 """
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ MAXSIM = ("maxsim", "meanmaxsim")
 NO_TOKENS = -1e9
 # Products [query tokens, document tokens] in memory at once: 16 MB.
 MAX_PRODUCTS = 1 << 22
-PART = 1 << 11  # vectors that are decoded at once, few enough for a processor's cache
+PART = 1 << 13  # vectors of documents that are decoded and compared at once
 
 
 class TokenMatrix(NamedTuple):
@@ -26,11 +25,13 @@ class TokenMatrix(NamedTuple):
       vectors: float or int8 [T, D], the vectors of all texts.
       starts: int64 [N + 1], the first row of each text, and at the end T.
       scales: float32 [T], factors of int8 vectors; None: 1.
+      decoded: the columns of each part, if they are kept, see `parts`.
     """
 
     vectors: np.ndarray
     starts: np.ndarray
     scales: np.ndarray | None = None
+    decoded: tuple[np.ndarray, ...] = ()
 
     @classmethod
     def of(cls, texts: Sequence[np.ndarray]) -> Self:
@@ -43,16 +44,26 @@ class TokenMatrix(NamedTuple):
 
     def decode(self, start: int, end: int) -> np.ndarray:
         """Returns the vectors of the rows from `start` up to `end`, float32 [end - start, D]."""
-        if self.vectors.dtype == np.float32:
-            return self.vectors[start:end]
-        decoded = np.empty([end - start, self.vectors.shape[1]], np.float32)
-        for first in range(start, end, PART):
-            rows = slice(first, min(first + PART, end))
-            vectors = _as_float32(self.vectors[rows])
-            if self.scales is not None:
-                vectors *= self.scales[rows, None]
-            decoded[first - start : rows.stop - start] = vectors
-        return decoded
+        vectors = _as_float32(self.vectors[start:end])
+        if self.scales is not None:
+            vectors *= self.scales[start:end, None]
+        return vectors
+
+    def parts(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Yields ranges of texts with their vectors as columns: first, last + 1, float32 [D, t]."""
+        for number, (first, last) in enumerate(text_parts(self.starts, PART)):
+            if self.decoded:
+                yield first, last, self.decoded[number]
+            else:
+                yield first, last, self.decode(self.starts[first], self.starts[last]).T
+
+    def with_decoded(self) -> "TokenMatrix":
+        """Returns a matrix that keeps its vectors in float32, in the order that is fast to compare.
+
+        Products with contiguous columns take two thirds of the time of products with rows.
+        """
+        decoded = tuple(np.ascontiguousarray(columns) for _, _, columns in self.parts())
+        return TokenMatrix(self.vectors, self.starts, self.scales, decoded)
 
 
 def maxsim(
@@ -71,29 +82,30 @@ def maxsim(
     found = np.full([len(queries), len(documents)], NO_TOKENS, np.float32)
     if not queries:
         return found
-    tokens = np.concatenate(queries).astype(np.float32, copy=False)  # [t, D]
-    query_starts = np.cumsum([0, *map(len, queries)])
-    most = max(1, MAX_PRODUCTS // max(1, len(tokens)))
-    for first, last in document_parts(documents.starts, most):
-        starts = documents.starts[first : last + 1]
+    tokens = TokenMatrix.of(queries)
+    query_parts = text_parts(tokens.starts, max(1, MAX_PRODUCTS // PART))
+    for first, last, columns in documents.parts():
+        starts = documents.starts[first : last + 1] - documents.starts[first]
         # `reduceat` returns the next number for an empty range, so that these are left out.
         has_tokens = np.diff(starts) > 0
         if not has_tokens.any():
             continue
-        products = tokens @ documents.decode(starts[0], starts[-1]).T  # [t, T]
-        best = np.maximum.reduceat(products, starts[:-1][has_tokens] - starts[0], axis=1)
-        for index, (start, end) in enumerate(itertools.pairwise(query_starts)):
-            found[index, first:last][has_tokens] = best[start:end].sum(axis=0)
+        for query, end in query_parts:
+            products = tokens.decode(tokens.starts[query], tokens.starts[end]) @ columns  # [t, T]
+            best = np.maximum.reduceat(products, starts[:-1][has_tokens], axis=1)
+            limits = tokens.starts[query + 1 : end] - tokens.starts[query]
+            for row, of_query in enumerate(np.split(best, limits), start=query):
+                found[row, first:last][has_tokens] = of_query.sum(axis=0)
     if similarity == MAXSIM[1]:
-        for scores, query in zip(found, queries, strict=True):
-            scores /= max(1, len(query))
+        for scores, query_tokens in zip(found, queries, strict=True):
+            scores /= max(1, len(query_tokens))
     return found
 
 
 def _as_float32(vectors: np.ndarray) -> np.ndarray:
-    """Returns finite numbers as float32."""
+    """Returns finite numbers as float32; those that are float32 are not copied."""
     if vectors.dtype != np.float16:
-        return vectors.astype(np.float32)
+        return vectors.astype(np.float32, copy=False)
     # NumPy converts them one by one. The bits of sign, exponent and fraction (10) are shifted to
     # those of a float32, whose exponent is biased by 127 instead of 15.
     bits = vectors.view(np.int16).astype(np.int32)
@@ -104,8 +116,8 @@ def _as_float32(vectors: np.ndarray) -> np.ndarray:
     return floats
 
 
-def document_parts(starts: np.ndarray, most: int) -> list[tuple[int, int]]:
-    """Returns ranges of documents with at most `most` tokens each; a longer document is alone.
+def text_parts(starts: np.ndarray, most: int) -> list[tuple[int, int]]:
+    """Returns ranges of texts with at most `most` tokens each; a longer text is alone.
 
     Args:
       starts: int64 [N + 1], see `TokenMatrix`.

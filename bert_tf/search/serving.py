@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.metrics.maxsim import MAXSIM, NO_TOKENS, document_parts
+from bert_tf.metrics.maxsim import MAXSIM, NO_TOKENS, text_parts
 from bert_tf.metrics.quantization import Ranges, vector_lengths
 from bert_tf.search.open_index import RESCORED
 from bert_tf.search.token_vectors import TokenIndex
@@ -122,7 +122,7 @@ class TokenStore(tf.Module):
         self.parts = {}
         for name, values in arrays.items():
             self.parts[name] = tf.Variable(values, trainable=False, name=name)
-        self._limits = [0, *(last for _, last in document_parts(index.starts, CHUNK_ROWS))]
+        self._limits = [0, *(last for _, last in text_parts(index.starts, CHUNK_ROWS))]
 
     def queries_of(self, outputs: Outputs) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the queries to search, from the outputs of the embedder."""

@@ -133,7 +133,7 @@ class TokenIndex:
         matrix = TokenMatrix(self.vectors, self.starts, scales)
         if 4 * self.vectors.size > MOST_DECODED:
             return matrix
-        return TokenMatrix(matrix.decode(0, len(self.vectors)), self.starts)
+        return matrix.with_decoded()
 
     def search(
         self, queries: Sequence[np.ndarray], k: int, similarity: str = MAXSIM[0]

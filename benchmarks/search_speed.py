@@ -1,6 +1,7 @@
-"""Exact search beside FAISS and NumPy, and BM25 beside bm25s alone.
+"""Exact search beside FAISS and NumPy, MaxSim beside NumPy, and BM25 beside bm25s alone.
 
 python -m benchmarks.search_speed                          # a million vectors, 1.5 GB in --folder
+python -m benchmarks.search_speed --tokens=600000          # token vectors of 128 in memory
 python -m benchmarks.search_speed --corpus=scifact         # a BEIR folder, for BM25
 """
 
@@ -14,8 +15,10 @@ import numpy as np
 
 from benchmarks.timing import in_turn, print_table, times_in_turn
 from bert_tf.metrics.exact import CHUNK_ROWS, top_k
+from bert_tf.search.token_vectors import DTYPES, TokenIndex
 
 SIZE = 384
+TOKEN_SIZE = 128
 
 
 def main() -> None:
@@ -24,10 +27,13 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tokens", type=int, default=0)
     parser.add_argument("--corpus", default="")
     options = parser.parse_args()
     if options.corpus:
         compare_words(options.corpus, options.k, options.rounds)
+    elif options.tokens:
+        compare_tokens(options)
     else:
         compare_vectors(options)
 
@@ -65,6 +71,31 @@ def vector_rows(path: pathlib.Path, options: Any) -> Iterator[list[Any]]:
         for statistic in (np.min, np.median):
             cells = [f"{statistic(values[:, 0]):.3f}" for values in times.values()]
             yield [count, statistic.__name__, *cells, is_same]
+
+
+def compare_tokens(options: Any) -> None:
+    """Prints the seconds of searches of token vectors by MaxSim; a document has 60 to 180."""
+    random = np.random.default_rng(0)
+    lengths = random.integers(60, 181, options.tokens // 120)
+    documents = [random.standard_normal((n, TOKEN_SIZE), np.float32) for n in lengths]
+    indexes = {dtype: TokenIndex.of(documents, dtype) for dtype in DTYPES}
+    joined = np.concatenate(documents)
+    starts = np.cumsum([0, *lengths[:-1]])
+    rows = []
+    for tokens in (12, 32):
+        query = random.standard_normal((tokens, TOKEN_SIZE), np.float32)
+        calls = {
+            dtype: lambda q=query, index=index: index.search([q], options.k)
+            for dtype, index in indexes.items()
+        }
+        calls["NumPy"] = lambda q=query: np.maximum.reduceat(q @ joined.T, starts, axis=1).sum(0)
+        for call in calls.values():
+            call()  # decodes the vectors
+        times = times_in_turn(calls, options.rounds)
+        for statistic in (np.min, np.median):
+            cells = [f"{statistic(values[:, 0]):.3f}" for values in times.values()]
+            rows.append([tokens, statistic.__name__, *cells])
+    print_table(["tokens of the query", "seconds", *indexes, "NumPy"], rows)
 
 
 def numpy_search(queries: np.ndarray, documents: np.ndarray, k: int) -> np.ndarray:

@@ -17,11 +17,12 @@ are the lines of FILE, --compact frees the space of deleted documents, and --lan
 language for its search by words. Searches that are running keep the index as they opened it.
 """
 
+import contextlib
+import dataclasses
 import itertools
-import pathlib
 import time
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from absl import flags, logging
 
@@ -39,6 +40,7 @@ if typing.TYPE_CHECKING:
     from bert_tf.search.embedding import SearchEmbedder
     from bert_tf.search.manifest import Manifest
     from bert_tf.search.segments import Batch
+    from bert_tf.search.token_vectors import TokenIndex
 
 define_index_flags()
 ADD = flags.DEFINE_bool("add", False, "Add to the existing index.")
@@ -82,7 +84,7 @@ SETTINGS = (
     "passage_overlap",
     "late_chunking",
 )
-FIXED_FLAGS = ("dtype", *SETTINGS)  # by an index that documents are added to
+FIXED_FLAGS = ("dtype", "pool_factor", "protected_tokens", *SETTINGS)  # by an index to add to
 INPUT_FLAGS = (
     *FIXED_FLAGS,
     "init_checkpoint",
@@ -93,7 +95,8 @@ INPUT_FLAGS = (
     "keep_texts",
 )
 # Those without effect on token vectors.
-VECTOR_FLAGS = (*SETTINGS, "language", "add", "replace", "delete", "compact", "faiss")
+VECTOR_FLAGS = (*SETTINGS, "language", "compact", "faiss")
+REPLACED = "%s: replaced %d documents, added %d."
 CHUNK_BATCHES = 32  # Texts of similar length share a batch, within this many batches.
 
 
@@ -114,7 +117,7 @@ def main(_: list[str]) -> None:
             write(FLAGS.init_checkpoint, folder)
     else:
         check_needs(dict.fromkeys(INPUT_FLAGS, "input_file"))
-        change(folder, is_language_alone)
+        change(folder, has_tokens, is_language_alone)
     if FAISS.value:
         from bert_tf.search.faiss_index import build_faiss
         from bert_tf.search.index import Index
@@ -172,16 +175,19 @@ def check_input_flags(folder: str) -> None:
         new_folder_path(folder, "give another --output_dir, or for an index --add or --replace")
 
 
-def change(folder: str, has_language: bool) -> None:
+def change(folder: str, has_tokens: bool, has_language: bool) -> None:
     """Deletes documents, frees their space, and records a language, as the flags say."""
     from bert_tf.search.index import compact_index, delete_from_index, record_language
+    from bert_tf.search.token_changes import delete_tokens
 
     if DELETE.value:
         lines = read_lines(DELETE.value, is_bounded=True)
         ids = [line for line in (line.removesuffix("\r") for line in lines) if line]
-        manifest = delete_from_index(folder, ids)
-        count = len(set(ids))
-        logging.info("%s: deleted %d documents, %d remain.", folder, count, manifest.count)
+        if has_tokens:
+            remaining = len(delete_tokens(folder, ids))
+        else:
+            remaining = delete_from_index(folder, ids).count
+        logging.info("%s: deleted %d documents, %d remain.", folder, len(set(ids)), remaining)
     if COMPACT.value:
         manifest = compact_index(folder)
         logging.info("%s: %d documents, %.1f MB.", folder, manifest.count, manifest.size / 1e6)
@@ -192,17 +198,23 @@ def change(folder: str, has_language: bool) -> None:
 
 def write(model: str, folder: str) -> None:
     """Embeds the documents, and writes an index or adds them to an existing index."""
-    from bert_tf.search.manifest import Manifest
+    from bert_tf.search.index import Index
 
     rule = PassageRule(PASSAGES.value, OVERLAP.value, LATE.value)
     length = FLAGS.max_seq_length
     is_change = ADD.value or REPLACE.value
+    existing: set[str] = set()
     if is_change:
-        before = Manifest.read(pathlib.Path(folder))
+        # Only the ids are needed here; `add_to_index` compares the checksums.
+        index = Index(folder, checks_files=False)
+        before = index.manifest
         rule = PassageRule(before.passages, before.passage_overlap, before.late_chunking)
-        length = length_of_added(before, folder)
+        length = length_of_added(before.max_seq_length, folder)
+        existing.update(index.ids)
+        if rule.tokens:
+            existing.update(map(document_of, index.ids))
     # Documents are read twice, so that a fault in them is found before TensorFlow is loaded.
-    count = count_documents(folder)
+    count = count_documents(folder, existing)
 
     from bert_tf.search.embedding import SearchEmbedder, embedder_of_index
 
@@ -220,33 +232,59 @@ def write(model: str, folder: str) -> None:
 
 def write_tokens(model: str, path: str) -> None:
     """Embeds the documents by late interaction, and writes a file of their token vectors."""
-    count = count_documents(path)
+    from bert_tf.search.manifest import check_same_texts
+    from bert_tf.search.token_changes import changing
+    from bert_tf.search.token_vectors import DTYPES, TokenIndex, TokenOrigin
 
-    from bert_tf.search.embedding import read_embedder
-    from bert_tf.search.token_vectors import DTYPES, TokenIndex, join_arrays
-    from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
-
-    embedder, fingerprint = read_embedder(BertLateInteraction, model, "", FLAGS.max_seq_length)
+    origin = TokenOrigin("", "", FLAGS.max_seq_length, POOL_FACTOR.value, PROTECTED.value)
     dtype = FLAGS.dtype if FLAGS["dtype"].present else DTYPES[0]
-    start = time.monotonic()
-    parts: list[TokenIndex] = []
-    ids: list[str] = []
-    texts: list[str] = []
+    opened: contextlib.AbstractContextManager[TokenIndex]
+    opened = contextlib.nullcontext(TokenIndex.of([], dtype, origin=origin))
+    if ADD.value or REPLACE.value:
+        opened = changing(path)
+    with opened as before:
+        if len(before):
+            check_same_texts(bool(before.texts), FLAGS.keep_texts)
+        rows = {name: row for row, name in enumerate(before.ids)}
+        count = count_documents(path, rows)
+        start = time.monotonic()
+        added = embed_tokens(model, path, before, count)
+        replaced = [rows[name] for name in added.ids if name in rows]
+        if REPLACE.value:
+            logging.info(REPLACED, path, len(replaced), count - len(replaced))
+        index = TokenIndex.joined([before.without(replaced), added])
+        index.save(real_path(path))
+    log_written(path, count, start, len(index), real_path(path).stat().st_size)
+
+
+def embed_tokens(model: str, path: str, before: "TokenIndex", count: int) -> "TokenIndex":
+    """Returns the token vectors of the `count` documents, made as those of another index."""
+    from bert_tf.search.embedding import embedder_of_tokens
+    from bert_tf.search.token_vectors import TokenIndex
+
+    origin = before.origin
+    if len(before) and not origin.model:
+        raise ValueError(f"{path} does not record its model; build it with build_index.")
+    length = length_of_added(origin.max_seq_length, path)
+    embedder, fingerprint = embedder_of_tokens(path, origin, model, length)
+    origin = dataclasses.replace(
+        origin,
+        source=origin.source or absolute_path(model),
+        model=fingerprint,
+        max_seq_length=embedder.max_seq_length,
+    )
+    parts = []
     with counting_texts("") as text_counts:
         for chunk in chunks(count):
-            chunk_texts = [document.text for document in chunk]
+            texts = [document.text for document in chunk]
             vectors = embedder.encode_documents(
-                chunk_texts, POOL_FACTOR.value, PROTECTED.value, batch_size=FLAGS.batch_size
+                texts, origin.pool_factor, origin.protected_tokens, batch_size=FLAGS.batch_size
             )
-            parts.append(TokenIndex.of(vectors, dtype))
-            ids += [document.id for document in chunk]
-            if FLAGS.keep_texts:
-                texts += chunk_texts
-    index = TokenIndex(*join_arrays(parts), ids, texts, absolute_path(model), fingerprint)
-    output = real_path(path)
-    index.save(output)
-    log_written(path, count, start, len(index), output.stat().st_size)
+            ids = [document.id for document in chunk]
+            kept = texts if FLAGS.keep_texts else ()
+            parts.append(TokenIndex.of(vectors, before.vectors.dtype.name, ids, kept, origin))
     text_counts.log("build_index", Remedy("--max_seq_length={}", embedder.config.longest_row))
+    return TokenIndex.joined(parts)
 
 
 def log_written(path: str, count: int, start: float, total: int, size: int) -> None:
@@ -278,7 +316,7 @@ def write_batches(
         return add_to_index(folder, embedded, model=embedder.fingerprint)
     if REPLACE.value:
         manifest, replaced = replace_in_index(folder, embedded, model=embedder.fingerprint)
-        logging.info("%s: replaced %d documents, added %d.", folder, replaced, count - replaced)
+        logging.info(REPLACED, folder, replaced, count - replaced)
         return manifest
     embedding = embedder.model.embedding
     manifest = build_index(
@@ -304,9 +342,8 @@ def write_batches(
     return manifest
 
 
-def length_of_added(manifest: "Manifest", folder: str) -> int:
+def length_of_added(recorded: int, folder: str) -> int:
     """Returns the tokens that texts are cut to, as in the index; 0: the model's default."""
-    recorded = manifest.max_seq_length
     if recorded and FLAGS.max_seq_length not in (0, recorded):
         raise ValueError(
             f"--max_seq_length={FLAGS.max_seq_length}, but the texts of {folder} were cut to "
@@ -315,20 +352,14 @@ def length_of_added(manifest: "Manifest", folder: str) -> int:
     return recorded or FLAGS.max_seq_length
 
 
-def count_documents(folder: str) -> int:
-    """Counts the documents, and finds faults in them before they are embedded."""
+def count_documents(folder: str, existing: Collection[str]) -> int:
+    """Counts the documents, and finds faults in them before they are embedded.
+
+    `existing` are the ids of documents that the index has.
+    """
     from bert_tf.search.documents import read_documents
     from bert_tf.search.faiss_index import check_faiss
-    from bert_tf.search.index import Index
 
-    # Only the ids are needed here; `add_to_index` compares the checksums.
-    is_change = ADD.value or REPLACE.value
-    existing: set[str] = set()
-    if is_change:
-        index = Index(folder, checks_files=False)
-        existing.update(index.ids)
-        if index.manifest.passages:
-            existing.update(map(document_of, index.ids))
     count = 0
     for document in read_documents(FLAGS.input_file):
         if ADD.value and document.id in existing:

@@ -1,5 +1,6 @@
 """The retriever as a user runs it: texts and judgments in, embeddings and measures out."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.checkpoints.embedding import read_embedding
 from bert_tf.checkpoints.formats import read_checkpoint
+from bert_tf.checkpoints.token_vectors import TokenVectors
 from bert_tf.metrics import trec
 from bert_tf.metrics.ranking import evaluate
 from bert_tf.metrics.sparse import SparseIndex
@@ -388,6 +391,10 @@ def test_token_vectors_are_trained_saved_and_searched(folder):
     lines = read_metrics(folder / "tokens/metrics.jsonl")
     assert lines[-1]["loss"] < lines[0]["loss"] / 2
     predictor = bert_tf.load(folder / "tokens")
+    given_to_fit = {"token_dimension": 8, "max_seq_length": 16}
+    model = bert_tf.BertLateInteraction.from_pretrained(folder / "still", **given_to_fit)
+    embedding = dataclasses.replace(model.embedding, tokens=TokenVectors(12, 12))
+    assert embedding == read_embedding(folder / "tokens")
     rows = [json.loads(line) for line in (folder / "beir/corpus.jsonl").read_text().splitlines()]
     queries = [json.loads(li) for li in (folder / "beir/queries.jsonl").read_text().splitlines()]
     run = trec.read_run(folder / "tokens" / "run.trec")

@@ -22,11 +22,16 @@ def add_layers(model: keras.Model, steps: Sequence[Step], initializer_range: flo
         if isinstance(step, DenseStep):
             # `activation` has the functions of encoders, without the sigmoid.
             is_sigmoid = step.activation == "sigmoid"
+            kernel = initializer(initializer_range)
+            is_square = step.in_features == step.out_features
+            if is_square and step.activation == "linear" and not (step.use_bias or step.residual):
+                # A layer with nothing but its kernel starts with what the vectors are already.
+                kernel = keras.initializers.Identity()
             layer = keras.layers.Dense(
                 step.out_features,
                 activation=ops.sigmoid if is_sigmoid else activation(step.activation),
                 use_bias=step.use_bias,
-                kernel_initializer=initializer(initializer_range),
+                kernel_initializer=kernel,
                 name=name,
                 dtype="float32",
             )

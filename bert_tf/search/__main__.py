@@ -130,8 +130,7 @@ def main(_: list[str]) -> None:
 
 def open_searcher(is_tokens: bool) -> "StagedSearch":
     """Opens the search in an index, or in a file of token vectors, as the flags say."""
-    from bert_tf.search.searcher import Searcher
-    from bert_tf.search.token_searcher import TokenSearcher
+    from bert_tf.search.searcher import Searcher, TokenSearcher
 
     options: Fields = {
         "model": config_flags.from_flags(TrainingConfig).init_checkpoint,

@@ -11,8 +11,10 @@ from absl import logging
 from bert_tf.checkpoints.checkpoint import embedding_of
 from bert_tf.checkpoints.formats import read_checkpoint
 from bert_tf.search.fingerprint import fingerprint
-from bert_tf.search.manifest import Manifest, model_of_index
+from bert_tf.search.manifest import Manifest, check_fingerprint, model_of_index
+from bert_tf.search.token_vectors import TokenOrigin
 from bert_tf.tasks.base.examples.known_texts import key_of
+from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.network import EmbeddingNetwork
 from bert_tf.tasks.embedding.packing import prompt_length
@@ -93,6 +95,23 @@ def embedder_of_index(
             f"{folder} was built with {source!r}, which cannot be read: {error} If the model has "
             "moved, give its path as --init_checkpoint."
         ) from None
+
+
+def embedder_of_tokens(
+    path: str, origin: TokenOrigin, model: str = "", max_seq_length: int = 0
+) -> tuple[BertLateInteraction, str]:
+    """Reads the model of a file of token vectors, with its fingerprint.
+
+    `model` is its path, by default that of the origin.
+
+    Raises:
+      ValueError: if it cannot be read, or is another model than that of the origin.
+    """
+    source = model_of_index(path, model or origin.source)
+    embedder, found = read_embedder(BertLateInteraction, source, "", max_seq_length)
+    if origin.model:
+        check_fingerprint(path, origin.model, origin.source, found)
+    return embedder, found
 
 
 def stated_similarity(name: str) -> str:

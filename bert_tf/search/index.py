@@ -25,10 +25,11 @@ therefore exact; only a document that is not among these candidates can be misse
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -87,7 +88,7 @@ def build_index(
     check_language(language)
     folder = new_folder_path(folder, "add to it, or name a new one")
     building = building_folder(folder)
-    with _locked(folder, building.with_suffix(".lock")):
+    with locked(folder, building.with_suffix(".lock")):
         shutil.rmtree(building, ignore_errors=True)  # left by a build that was killed
         building.mkdir(parents=True)
         try:
@@ -163,7 +164,7 @@ def replace_in_index(
             written = set(map(document_of, written))
         replaced = [rows_by_id[name] for name in written if name in rows_by_id]
         if replaced:
-            after = _without(index, after, replaced)
+            after = _without(index, after, list(itertools.chain(*replaced)))
         after.write(index.folder)
     return after, len(replaced)
 
@@ -175,24 +176,35 @@ def delete_from_index(folder: str | os.PathLike, ids: Iterable[str]) -> Manifest
       ValueError: naming the first id that the index does not have, or if no document would remain.
     """
     with _writing(folder) as index:
-        rows = _rows_by_id(index)
-        wanted = list(dict.fromkeys(ids))
-        unknown = [name for name in wanted if name not in rows]
-        if unknown:
-            raise ValueError(
-                f"{folder} has no document {unknown[0]!r} ({len(unknown)} of {len(wanted)} ids are "
-                "unknown); nothing is deleted. Leave them out."
-            )
-        if not wanted:
-            raise ValueError(f"There are no ids to delete from {folder}; give one a line.")
-        after = _without(index, index.manifest, [rows[name] for name in wanted])
-        if not after.count:
-            raise ValueError(
-                f"All {len(index)} documents of {folder} would be deleted; delete the folder, or "
-                "give fewer ids."
-            )
+        rows = rows_to_delete(folder, ids, _rows_by_id(index), len(index))
+        after = _without(index, index.manifest, rows)
         after.write(index.folder)
     return after
+
+
+def rows_to_delete(
+    path: str | os.PathLike, ids: Iterable[str], known: Mapping[str, Sequence[int]], count: int
+) -> list[int]:
+    """Returns the rows of the documents to delete; see `delete_from_index`.
+
+    `known` are the rows of each id, among those of `count` documents.
+    """
+    wanted = list(dict.fromkeys(ids))
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{path} has no document {unknown[0]!r} ({len(unknown)} of {len(wanted)} ids are "
+            "unknown); nothing is deleted. Leave them out."
+        )
+    if not wanted:
+        raise ValueError(f"There are no ids to delete from {path}; give one a line.")
+    rows = sorted({row for name in wanted for row in known[name]})
+    if len(rows) == count:
+        raise ValueError(
+            f"All {count} documents of {path} would be deleted; delete {path} itself, or give "
+            "fewer ids."
+        )
+    return rows
 
 
 def compact_index(folder: str | os.PathLike) -> Manifest:
@@ -247,10 +259,9 @@ def _rows_by_id(index: Index) -> dict[str, list[int]]:
     return rows
 
 
-def _without(index: Index, manifest: Manifest, rows: Sequence[list[int]]) -> Manifest:
+def _without(index: Index, manifest: Manifest, rows: Sequence[int]) -> Manifest:
     """Writes which documents are deleted, with those of more rows; returns the manifest."""
-    more = index.stored_rows(np.concatenate([np.array(part, np.int64) for part in rows]))
-    deleted = np.union1d(index.deleted, more)
+    deleted = np.union1d(index.deleted, index.stored_rows(np.array(rows, np.int64)))
     files = dict(manifest.files)
     files.pop(manifest.deleted_file, None)
     manifest = dataclasses.replace(manifest, deletions=manifest.deletions + 1, deleted=len(deleted))
@@ -286,7 +297,7 @@ def _write_batches(
 def _writing(folder: str | os.PathLike, model: str = "") -> Iterator[Index]:
     """Yields an index, locked against other writers; removes files that its manifest lacks."""
     folder = pathlib.Path(folder).expanduser()
-    with _locked(folder, folder / ".lock"):
+    with locked(folder, folder / ".lock"):
         index = Index(folder, model)
         _remove_unlisted(folder, index.manifest)  # left by a change that was killed
         try:
@@ -312,7 +323,7 @@ def _remove_unlisted(folder: pathlib.Path, manifest: Manifest) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
+def locked(folder: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
     """Locks an index against other writers."""
     with exclusive(path) as has_lock:
         if not has_lock:

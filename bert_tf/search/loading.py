@@ -83,10 +83,10 @@ def _vector_search(source: str, max_seq_length: int, unpad: bool, index: str, st
 def _token_search(source: str, max_seq_length: int, unpad: bool, index: str) -> Parts:
     """Loads a file of token vectors, and its model."""
     found = TokenIndex.load(index)
-    if found.model:
+    if found.origin.model:
         checkpoint = read_checkpoint(local_path(source))
         digest = fingerprint(checkpoint, embedding_of(checkpoint))
-        check_fingerprint(index, found.model, found.source, digest)
+        check_fingerprint(index, found.origin.model, found.origin.source, digest)
     embedder = load(source, "late_interaction", max_seq_length, unpad, side="query")
     embedder = typing.cast(LateInteractionServing, embedder)
     size = embedder.model.dimension

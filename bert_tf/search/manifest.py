@@ -200,7 +200,7 @@ def model_of_index(index: str | os.PathLike, model: str = "") -> str:
     if model:
         return model
     if path.is_file():
-        source = TokenIndex.load(path).source
+        source = TokenIndex.load(path).origin.source
     else:
         source = Manifest.read(path).source
     if not source:
@@ -230,6 +230,13 @@ def check_texts(index: str | os.PathLike, has_texts: bool) -> None:
             f"{index} stores no texts, but word search and rerankers need them; build it with "
             "texts."
         )
+
+
+def check_same_texts(stored: bool, given: bool) -> None:
+    """Raises ValueError if documents come with texts and the index stores none, or without."""
+    if stored != given:
+        kind = "texts" if stored else "no texts"
+        raise ValueError(f"The index stores {kind}; give all documents with {kind}.")
 
 
 def building_folder(folder: pathlib.Path) -> pathlib.Path:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_tf.metrics.candidates import check_k
 from bert_tf.search.bm25 import Bm25
-from bert_tf.search.embedding import embedder_of_index
+from bert_tf.search.embedding import embedder_of_index, embedder_of_tokens
 from bert_tf.search.faiss_index import KINDS, FaissIndex
 from bert_tf.search.fusion import reciprocal_rank_fusion, weighted_fusion
 from bert_tf.search.index import Index
@@ -230,3 +230,30 @@ def _ranking(scores: np.ndarray, rows: np.ndarray) -> dict[int, float]:
 def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(filter(None, known))}.")
+
+
+class TokenSearcher(StagedSearch):
+    """Compares each query with all documents of a `TokenIndex` by MaxSim.
+
+    Args:
+      path: the file.
+      model: path of the model that embeds queries; "": the path recorded when the file was built.
+      reranker, rerank_k: see `StagedSearch`.
+
+    Raises:
+      ValueError: if the file is damaged, belongs to another model or lacks the texts to rerank.
+    """
+
+    def __init__(
+        self, path: str, *, model: str = "", reranker: str = "", rerank_k: int = 100
+    ) -> None:
+        index = TokenIndex.load(path)
+        if reranker:
+            check_texts(path, bool(index.texts))
+        self._embedder, _ = embedder_of_tokens(path, index.origin, model)
+        super().__init__(index, reranker, rerank_k)
+
+    def _retrieve(self, queries: Sequence[str], k: int) -> list[Hits]:
+        vectors = self._embedder.encode_queries(queries)
+        scores, rows = self.index.search(vectors, k, self._embedder.similarity)
+        return list(map(Hits, scores, rows))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.search import strings
-from bert_tf.search.manifest import Manifest
+from bert_tf.search.manifest import Manifest, check_same_texts
 from bert_tf.search.recall import RecallSample
 from bert_tf.search.stored_vectors import segment_arrays
 from bert_tf.system.checksums import file_crcs
@@ -137,9 +137,7 @@ class SegmentWriter:
                 f"Got vectors of shape {vectors.shape} for {len(batch.ids)} documents; expected "
                 f"{[*expected]}."
             )
-        if self.manifest.has_texts != (batch.texts is not None):
-            stored = "texts" if self.manifest.has_texts else "no texts"
-            raise ValueError(f"The index stores {stored}; give all documents with {stored}.")
+        check_same_texts(self.manifest.has_texts, batch.texts is not None)
         for name, values in (("texts", batch.texts), ("keys", batch.keys)):
             if values is not None and len(values) != len(batch.ids):
                 raise ValueError(

@@ -8,7 +8,9 @@ are computed in float32: the first search decodes the vectors, if they fit in `M
 each search of a larger index decodes a part of the documents after the other.
 """
 
+import dataclasses
 import functools
+import itertools
 import json
 import math
 import os
@@ -19,6 +21,7 @@ from typing import Self
 
 import numpy as np
 
+from bert_tf.checkpoints.token_vectors import check_types
 from bert_tf.metrics.candidates import best_of_queries, check_k
 from bert_tf.metrics.maxsim import MAXSIM, TokenMatrix, maxsim
 from bert_tf.system.bounded_files import open_zip
@@ -30,6 +33,27 @@ HIGHEST = 65504.0  # of float16
 MOST_DECODED = 1 << 30  # bytes
 
 
+@dataclasses.dataclass(frozen=True)
+class TokenOrigin:
+    """The model that made token vectors, and what it was told.
+
+    Args:
+      source: path of the model; "": not known.
+      model: fingerprint of the model; "": not known.
+      max_seq_length: tokens that documents were cut to; 0: not known.
+      pool_factor, protected_tokens: see `LateInteractionAnswers.encode_documents`.
+    """
+
+    source: str = ""
+    model: str = ""
+    max_seq_length: int = 0
+    pool_factor: float = 1.0
+    protected_tokens: int = 1
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+
 class TokenIndex:
     """The token vectors of N documents, in the order in which they were given.
 
@@ -39,8 +63,7 @@ class TokenIndex:
       scales: float32 [T], factors of int8 vectors; ones for float16.
       ids: names of the documents, which a search returns; (): their rows.
       texts: texts of the documents, to show and to rerank them; (): not stored.
-      source: path of the model that made the vectors; "": not known.
-      model: fingerprint of that model; "": not known.
+      origin: how the vectors were made.
 
     Raises:
       ValueError: if the arrays do not belong together.
@@ -53,8 +76,7 @@ class TokenIndex:
         scales: np.ndarray,
         ids: Sequence[str] = (),
         texts: Sequence[str] = (),
-        source: str = "",
-        model: str = "",
+        origin: TokenOrigin = TokenOrigin(),
     ) -> None:
         has_order = starts.ndim == 1 and len(starts) > 0 and bool((np.diff(starts) >= 0).all())
         ends = has_order and starts[0] == 0 and starts[-1] == len(vectors)
@@ -77,12 +99,16 @@ class TokenIndex:
         self.scales = scales
         self.ids = list(ids) or list(map(str, range(len(self))))
         self.texts = list(texts)
-        self.source = source
-        self.model = model
+        self.origin = origin
 
     @classmethod
     def of(
-        cls, documents: Sequence[np.ndarray], dtype: str = "float16", ids: Sequence[str] = ()
+        cls,
+        documents: Sequence[np.ndarray],
+        dtype: str = "float16",
+        ids: Sequence[str] = (),
+        texts: Sequence[str] = (),
+        origin: TokenOrigin = TokenOrigin(),
     ) -> Self:
         """Makes an index of the vectors of documents, float32 [t, D] each.
 
@@ -98,11 +124,40 @@ class TokenIndex:
                 f"The vectors have numbers up to {largest.max()}, expected at most {HIGHEST:g}."
             )
         scales = np.ones([len(joined.vectors)], np.float32)
-        if dtype == "float16":
-            return cls(joined.vectors.astype(np.float16), joined.starts, scales, ids)
-        scales[largest > 0] = largest[largest > 0] / np.float32(127)
-        values = np.rint(joined.vectors / scales[:, None]).astype(np.int8)
-        return cls(values, joined.starts, scales, ids)
+        values = joined.vectors
+        if dtype == "int8":
+            scales[largest > 0] = largest[largest > 0] / np.float32(127)
+            values = np.rint(values / scales[:, None])
+        return cls(values.astype(dtype), joined.starts, scales, ids, texts, origin)
+
+    @classmethod
+    def joined(cls, parts: Sequence["TokenIndex"]) -> Self:
+        """Makes an index of the documents of indexes, whose dtype and origin are the same."""
+        parts = [part for part in parts if len(part)]
+        lengths = np.concatenate([np.diff(part.starts) for part in parts])
+        return cls(
+            np.concatenate([part.vectors for part in parts]),
+            np.cumsum([0, *lengths], dtype=np.int64),
+            np.concatenate([part.scales for part in parts]),
+            [name for part in parts for name in part.ids],
+            [text for part in parts for text in part.texts],
+            parts[-1].origin,
+        )
+
+    def without(self, rows: Sequence[int]) -> "TokenIndex":
+        """Returns an index without the documents of these rows."""
+        is_kept = np.ones(len(self), bool)
+        is_kept[list(rows)] = False
+        lengths = np.diff(self.starts)
+        has_token = np.repeat(is_kept, lengths)  # [T]
+        return TokenIndex(
+            self.vectors[has_token],
+            np.cumsum([0, *lengths[is_kept]], dtype=np.int64),
+            self.scales[has_token],
+            list(itertools.compress(self.ids, is_kept)),
+            list(itertools.compress(self.texts, is_kept)),
+            self.origin,
+        )
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -150,7 +205,7 @@ class TokenIndex:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the index into a file, atomically."""
-        origin = {"texts": self.texts, "source": self.source, "model": self.model}
+        origin = {"texts": self.texts, **dataclasses.asdict(self.origin)}
         with atomic_write(pathlib.Path(path), "wb") as file:
             np.savez(
                 file,
@@ -174,7 +229,9 @@ class TokenIndex:
             with path.open("rb") as file, np.load(file) as arrays:
                 ids = np.asarray(arrays.get("ids", ())).tolist()
                 origin = json.loads(arrays["origin"].tobytes()) if "origin" in arrays else {}
-                return cls(arrays["vectors"], arrays["starts"], arrays["scales"], ids, **origin)
+                texts = origin.pop("texts", ())
+                parts = arrays["vectors"], arrays["starts"], arrays["scales"]
+                return cls(*parts, ids, texts, TokenOrigin(**origin))
         # Headers decide which error they lead to.
         except Exception as error:
             raise ValueError(f"{path} is no index of token vectors: {first_line(error)}.") from None
@@ -188,11 +245,3 @@ def _check_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> 
     size = math.prod(shape) * dtype.itemsize
     if version != (1, 0) or info.compress_type != zipfile.ZIP_STORED or size > most:
         raise ValueError(f"{info.filename} is compressed, or larger than the file")
-
-
-def join_arrays(parts: Sequence[TokenIndex]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the vectors, starts and scales of the documents of indexes of one dtype."""
-    lengths = np.concatenate([np.diff(part.starts) for part in parts])
-    vectors = np.concatenate([part.vectors for part in parts])
-    scales = np.concatenate([part.scales for part in parts])
-    return vectors, np.cumsum([0, *lengths], dtype=np.int64), scales

@@ -1,6 +1,9 @@
 """Token vectors from files to answers: `build_index` and `search` with late interaction."""
 
+import json
 import re
+import signal
+import subprocess
 import sys
 from unittest import mock
 
@@ -8,8 +11,9 @@ import numpy as np
 import pytest
 
 from bert_tf.metrics.trec import read_run
-from bert_tf.search.token_searcher import TokenSearcher
-from bert_tf.search.token_vectors import TokenIndex, join_arrays
+from bert_tf.search.searcher import TokenSearcher
+from bert_tf.search.token_changes import delete_tokens
+from bert_tf.search.token_vectors import TokenIndex, TokenOrigin
 from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
 from tests.float_bounds import assert_close
@@ -115,7 +119,7 @@ def test_what_a_search_shows(model, files, keep_texts):
 
 WRONG_FLAGS = (
     "faiss=flat rescore=int8 dimensions=8 pooling=cls similarity=dot passages=9 language=de "
-    "add=true replace=true dtype=binary dtype=float32"
+    "compact=true dtype=binary dtype=float32"
 )
 
 
@@ -129,7 +133,8 @@ def test_flags_without_effect_are_refused_before_tensorflow(tmp_path, model, fil
         ("build_index", {**build, "output_dir": index}, str(index)),
         ("build_index", {**build, "output_dir": tmp_path}, str(tmp_path)),
         ("build_index", {**build, "init_checkpoint": dense, "pool_factor": 2}, "--pool_factor"),
-        ("build_index", {"output_dir": index, "delete": "x"}, "--delete=x"),
+        ("build_index", {"output_dir": index, "delete": tmp_path / "x"}, str(tmp_path / "x")),
+        ("build_index", {**build, "add": "true"}, str(given["output_dir"])),
         ("build_index", {"output_dir": index, "compact": "true"}, "--compact"),
         ("build_index", {"output_dir": index, "language": "en"}, "--input_file"),
         ("search", {"index": index, "mode": "words"}, "--mode=words"),
@@ -151,14 +156,95 @@ def test_files_of_another_model_and_damaged_ones_are_refused(tmp_path, model):
     vectors = [np.ones([2, 16], np.float32)]
     origins = (("", ""), (str(model), "m0"), (str(tmp_path / "moved"), ""))
     for origin, named in zip(origins, ("--init_checkpoint", "m0", "moved"), strict=True):
-        index = TokenIndex(*join_arrays([TokenIndex.of(vectors)] * 2), ["a", "b"], [], *origin)
-        index.save(file)
+        parts = [TokenIndex.of(vectors, ids=[name], origin=TokenOrigin(*origin)) for name in "ab"]
+        TokenIndex.joined(parts).save(file)
         assert named in fail(run("search", index=file, query="a"))
         assert named in fail(run("export.saved_model", index=file, output_dir=tmp_path / "m"))
     content = file.read_bytes()
     for damaged in (content[: len(content) // 2], content.replace(b'"texts"', b'"words"')):
         file.write_bytes(damaged)
         assert str(file) in fail(run("search", index=file, query="a"))
+
+
+def lines_of(path, *rows):
+    """Writes documents into a file of JSON Lines, and returns its path."""
+    path.write_text("".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in rows))
+    return path
+
+
+def tokens_of(path):
+    """Returns the text and the vectors of each document of a file, and the origin."""
+    index = TokenIndex.load(path)
+    vectors = index.vectors.astype(np.float32) * index.scales[:, None]
+    documents = np.split(vectors, index.starts[1:-1])
+    return dict(zip(index.ids, zip(index.texts, documents, strict=True), strict=True)), index.origin
+
+
+def test_a_file_after_changes_is_one_built_at_once(tmp_path, model):
+    rows = list(TEXTS.items())
+    old = lines_of(tmp_path / "old.jsonl", *rows[:2], ("d3", "another text"))
+    changed = lines_of(tmp_path / "changed.jsonl", rows[2], rows[4])
+    settings = {"dtype": "int8", "pool_factor": 2, "max_seq_length": 9, "init_checkpoint": model}
+    file = tmp_path / "a.tokens"
+    finish(run("build_index", input_file=old, output_dir=file, **settings))
+    change = {"output_dir": file}
+    before = file.read_bytes()
+    wrong = [
+        ({"add": "true", "input_file": changed}, "'d3'"),
+        ({"add": "true", "input_file": changed, "dtype": "float16"}, "--dtype"),
+        ({"replace": "true", "input_file": changed, "pool_factor": 1}, "--pool_factor"),
+        ({"replace": "true", "input_file": changed, "max_seq_length": 8}, "--max_seq_length=8"),
+        ({"replace": "true", "input_file": changed, "keep_texts": "false"}, "texts"),
+        ({"delete": lines_of(tmp_path / "ids", ("d9", ""))}, "d9"),
+    ]
+    (tmp_path / "all").write_text("d1\nd2\nd3\n")
+    wrong.append(({"delete": tmp_path / "all"}, "3"))
+    for values, named in wrong:
+        printed = fail(run("build_index", **change, **values))
+        assert printed.count("\n") == 1 and named in printed, printed
+    other = shared_data("fixtures", "families", "colbert", "stanford")
+    again = {**change, "replace": "true", "input_file": changed}
+    assert str(file) in fail(run("build_index", **again, init_checkpoint=other))
+    assert file.read_bytes() == before
+    assert "replaced 1 documents, added 1" in finish(run("build_index", **again))
+    more = lines_of(tmp_path / "more.jsonl", rows[3])
+    finish(run("build_index", **change, add="true", input_file=more))
+    (tmp_path / "ids").write_text("d2\n")
+    finish(run("build_index", **change, delete=tmp_path / "ids"))
+    once = lines_of(tmp_path / "once.jsonl", rows[0], *rows[2:])
+    finish(run("build_index", input_file=once, output_dir=tmp_path / "b.tokens", **settings))
+    (found, origin), (expected, expected_origin) = map(tokens_of, (file, tmp_path / "b.tokens"))
+    assert sorted(found) == sorted(expected) and origin == expected_origin
+    for name, (text, vectors) in expected.items():
+        assert found[name][0] == text
+        # Another batch may round a number the other way, by a step.
+        np.testing.assert_allclose(found[name][1], vectors, atol=1.01 / 127)
+    assert not list(tmp_path.glob(".*"))
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from bert_tf.search.token_changes import delete_tokens
+save = np.savez
+def stop(file, **arrays):
+    save(file, **arrays)
+    file.truncate(200)
+    os.kill(os.getpid(), signal.SIGKILL)
+np.savez = stop
+delete_tokens(sys.argv[1], ["a"])
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_leaves_the_old_file(tmp_path):
+    file = tmp_path / "x.tokens"
+    TokenIndex.of([np.ones([2, 4], np.float32)] * 2, ids=["a", "b"]).save(file)
+    before = file.read_bytes()
+    killed = subprocess.run([sys.executable, "-c", KILLED, file], check=False)
+    assert killed.returncode == -signal.SIGKILL and file.read_bytes() == before
+    assert delete_tokens(file, ["a"]).ids == TokenIndex.load(file).ids == ["b"]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tokens"]
 
 
 def test_nothing_remains_of_a_build_that_fails(tmp_path, model, files, monkeypatch):

@@ -5,18 +5,25 @@ model.fit((queries, positives))
 scores = model.score(["a query"], ["A document.", "Another one."])  # float32 [1, 2]
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints.token_vectors import SIDES
+from bert_tf.checkpoints.checkpoint import Checkpoint, embedding_of
+from bert_tf.checkpoints.embedding import HEAD, EmbeddingConfig
+from bert_tf.checkpoints.token_vectors import QUERY_LENGTH, SIDES, TokenVectors
+from bert_tf.config import ModelConfig
 from bert_tf.config.fine_tuning_defaults import BATCH_SIZE
+from bert_tf.config.pooled_layers import DenseStep
+from bert_tf.metrics.maxsim import MAXSIM
 from bert_tf.network.pooled_layers import apply_layers
 from bert_tf.network.pooling import l2_normalize
+from bert_tf.system.number_arguments import check_numbers
 from bert_tf.system.type_names import Tensor, Texts
 from bert_tf.tasks.embedding.answers import LateInteractionAnswers
 from bert_tf.tasks.embedding.contrastive_model import ContrastiveModel
@@ -60,6 +67,28 @@ class BertLateInteraction(LateInteractionAnswers, ContrastiveModel):
         self.expansion_id = self._find_expansion()
         # Whether each id of the vocabulary scores, bool [V].
         self._scores = {side: self._scoring_ids(side) for side in SIDES}
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: Checkpoint,
+        allow_missing: Sequence[str] = (),
+        token_dimension: int = 0,
+        **arguments: Any,
+    ) -> Self:
+        """Creates the model; see `EmbeddingNetwork`.
+
+        Args:
+          token_dimension: numbers of a token's vector, for an encoder or another embedder, to train
+            it; 0: the checkpoint is a model of late interaction.
+        """
+        if token_dimension:
+            check_numbers(1, token_dimension=token_dimension)
+            stated = embedding_of(checkpoint)
+            embedding = with_token_vectors(stated, checkpoint.config, token_dimension)
+            checkpoint = dataclasses.replace(checkpoint, embedding=embedding)
+            allow_missing = (*allow_missing, HEAD)
+        return super().from_checkpoint(checkpoint, allow_missing, **arguments)
 
     @property
     def tokens(self) -> Any:
@@ -218,3 +247,32 @@ class BertLateInteraction(LateInteractionAnswers, ContrastiveModel):
             input_signature=[signature],
             autograph=False,
         )
+
+
+def with_token_vectors(
+    stated: EmbeddingConfig,
+    config: ModelConfig,
+    token_dimension: int,
+    query_length: int = QUERY_LENGTH,
+) -> EmbeddingConfig:
+    """Returns the embedding of a model that is to learn late interaction.
+
+    A token's vector is that before the pooling of the stated embedding, projected to
+    `token_dimension` numbers. An embedding that has token vectors is returned as it is.
+    """
+    if stated.tokens:
+        return stated
+    # Dense layers of several concatenated poolings do not fit a token's vector.
+    dense = stated.dense if len(stated.pooling) == 1 else ()
+    width = EmbeddingConfig(dense=dense).dimension(config.hidden_size)
+    projection = DenseStep(width, token_dimension, use_bias=False, activation="linear")
+    length = min(query_length, config.longest_row)
+    return dataclasses.replace(
+        stated,
+        pooling=("mean",),
+        dense=(*dense, projection),
+        normalize=True,
+        include_prompt=True,
+        similarity=MAXSIM[0],
+        tokens=TokenVectors(query_length=length, expansion_length=length),
+    )

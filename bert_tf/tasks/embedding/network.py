@@ -53,8 +53,8 @@ class EmbeddingNetwork(FromPretrained, keras.Model):
         if (self.embedding.tokens is not None) != self.has_token_vectors:
             raise ValueError(
                 f"{type(self).__name__} cannot hold this model; a model of late interaction, made "
-                "by run_retriever --embedding_type=colbert, is a BertLateInteraction; another "
-                "embedder is not."
+                "by run_retriever --embedding_type=colbert or from_pretrained(..., "
+                "token_dimension=128), is a BertLateInteraction; another embedder is not."
             )
         if self.embedding.max_seq_length > config.longest_row:
             raise ValueError(

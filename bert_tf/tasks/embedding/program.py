@@ -19,11 +19,8 @@ from bert_tf.checkpoints.hub import record_of
 from bert_tf.checkpoints.run_record import recorded
 from bert_tf.checkpoints.sentence_transformers import splade_length
 from bert_tf.checkpoints.static_embeddings import MODEL2VEC_LENGTH, NO_LIMIT
-from bert_tf.checkpoints.token_vectors import TokenVectors
 from bert_tf.config import DataConfig, ModelConfig, config_flags
-from bert_tf.config.pooled_layers import DenseStep
 from bert_tf.config.ranking_config import RetrieverConfig
-from bert_tf.metrics.maxsim import MAXSIM
 from bert_tf.metrics.trec import run_lines
 from bert_tf.network.pretrained import assign_checkpoint
 from bert_tf.system.type_names import Model, Outputs, Strategy
@@ -31,7 +28,7 @@ from bert_tf.tasks.base.programs.program import Examples, Program, RowsTaskData
 from bert_tf.tasks.base.programs.teacher import read_known, teacher_outputs
 from bert_tf.tasks.embedding import features, losses
 from bert_tf.tasks.embedding.inputs import data_sets_of
-from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction
+from bert_tf.tasks.embedding.late_interaction_model import BertLateInteraction, with_token_vectors
 from bert_tf.tasks.embedding.loss_names import IN_BATCH, SCALES
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.splade_model import BertSplade, check_head
@@ -293,30 +290,12 @@ class LateInteractionRetriever(Retriever):
     task_class = LateInteractionTask
 
     def choose_layers(self, stated: EmbeddingConfig | None) -> EmbeddingConfig:
-        """Returns the embedding of the weights, that of a dense embedder with token vectors.
-
-        These are its vectors before the pooling, projected to `token_dimension` numbers.
-        """
+        """Returns the embedding of the weights, that of another model with token vectors."""
         task = self.configs.task
         config = self.configs.model
-        if stated and stated.tokens:
-            return stated
         length = min(self.configs.data.max_seq_length, config.longest_row)
         stated = stated or EmbeddingConfig(max_seq_length=length)
-        # Dense layers of several concatenated poolings do not fit a token's vector.
-        dense = stated.dense if len(stated.pooling) == 1 else ()
-        width = EmbeddingConfig(dense=dense).dimension(config.hidden_size)
-        projection = DenseStep(width, task.token_dimension, use_bias=False, activation="linear")
-        query_length = min(task.query_length, config.longest_row)
-        return dataclasses.replace(
-            stated,
-            pooling=("mean",),
-            dense=(*dense, projection),
-            normalize=True,
-            include_prompt=True,
-            similarity=MAXSIM[0],
-            tokens=TokenVectors(query_length=query_length, expansion_length=query_length),
-        )
+        return with_token_vectors(stated, config, task.token_dimension, task.query_length)
 
     @property
     def similarity(self) -> str:  # type: ignore[override]

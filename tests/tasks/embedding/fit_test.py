@@ -255,6 +255,32 @@ def test_the_loss_of_token_vectors_is_that_of_a_slow_twin(tokens, folder):  # no
             tokens.fit(x[:2] if y else x, y, **given)
 
 
+def test_an_embedder_learns_late_interaction(folder):  # noqa: F811
+    start = folder / "still"
+    dense = bert_tf.BertEmbedder.from_pretrained(start)
+    given = {"token_dimension": dense.config.hidden_size, "max_seq_length": 16}
+    model = bert_tf.BertLateInteraction.from_pretrained(start, **given)
+    # A layer of as many numbers changes nothing before it is trained.
+    text = "the cat eats grass"
+    row = dense.pack(text)
+    ids = np.array([row.ids])
+    inputs = {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids * 0}
+    vectors = dense.bert(inputs)["sequence_output"][0]
+    (found,) = model.encode_documents([text])
+    assert_close(found, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    x, _ = columns(folder / "triplets.csv")
+    first, *_, last = fit_losses(model, x, None, learning_rate=3e-3)
+    assert last < first
+    small = bert_tf.BertLateInteraction.from_pretrained(start, token_dimension=8)
+    assert small.encode_queries([text])[0].shape == (32, 8)
+    own = bert_tf.BertLateInteraction.from_pretrained(folder / "tokens", token_dimension=128)
+    assert own.dimension == 8  # Its layers are those of its folder.
+    with pytest.raises(ValueError, match="token_dimension"):
+        bert_tf.BertLateInteraction.from_pretrained(start, token_dimension=-1)
+    with pytest.raises(ValueError, match="token_dimension"):
+        bert_tf.BertLateInteraction.from_pretrained(start)
+
+
 @pytest.mark.slow
 def test_token_vectors_learn(tokens, folder):  # noqa: F811
     x, _ = columns(folder / "triplets.csv")

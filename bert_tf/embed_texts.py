@@ -87,9 +87,7 @@ def main(_: list[str]) -> None:
     if INDEX.value:
         check_index(job)
     folder = pathlib.Path(job.folder)
-    with exclusive(folder / ".lock") as has_lock:
-        if not has_lock:
-            raise ValueError(f"Another process is writing {folder}; wait until it has finished.")
+    with exclusive(folder / ".lock", f"writing {folder}"):
         job.open()
         counts = read(job)
         # Checked again under the lock: another process may have written the index before.

@@ -60,9 +60,7 @@ def train(folder: pathlib.Path, examples: pathlib.Path, distribution: str) -> in
     )  # fmt: skip
     check_same_run(training.output_dir, MODEL, OPTIMIZER, training)
     strategy = make_strategy(training)
-    with exclusive(folder / f".lock{'' if is_chief(strategy) else '1'}") as is_ours:
-        if not is_ours:
-            raise ValueError(f"Another process is training in {folder}.")
+    with exclusive(folder / f".lock{'' if is_chief(strategy) else '1'}", f"training in {folder}"):
         records = RecordFiles([examples])
         if is_chief(strategy):
             vocab = Vocab((*SPECIAL, *map(str, range(PIECES - len(SPECIAL)))))

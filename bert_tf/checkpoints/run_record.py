@@ -6,7 +6,6 @@ import difflib
 import glob
 import pathlib
 import re
-from collections.abc import Iterator
 
 from absl import logging
 
@@ -47,16 +46,9 @@ INPUT_FIELDS = (
 )
 
 
-@contextlib.contextmanager
-def only_training(output_dir: str) -> Iterator[None]:
+def only_training(output_dir: str) -> contextlib.AbstractContextManager[None]:
     """Locks a run directory; ValueError if another process is training in it."""
-    with exclusive(pathlib.Path(output_dir, ".lock")) as has_lock:
-        if not has_lock:
-            raise ValueError(
-                f"Another process is training in {output_dir}; wait until it ends, or give another "
-                "--output_dir."
-            )
-        yield
+    return exclusive(pathlib.Path(output_dir, ".lock"), f"training in {output_dir}")
 
 
 def has_checkpoints(folder: pathlib.Path) -> bool:

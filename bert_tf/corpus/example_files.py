@@ -104,7 +104,7 @@ def write_examples(
     manifest_file = manifest_path(output_files)
     folder = output_files[0].parent
     name = output_files[0].name
-    with exclusive(folder / f".{name}.lock", waits=True, flag="output_file"):
+    with exclusive(folder / f".{name}.lock", flag="output_file"):
         if manifest := _made_already(output_files, key):
             return manifest
         work = folder / f".{name}.{key}.work"

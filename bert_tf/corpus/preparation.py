@@ -97,7 +97,7 @@ def prepare_pretraining_data(
         return prepared
     cache = pathlib.Path(cache_dir)
     # One process prepares; others with the same cache wait and then use its results.
-    with exclusive(cache / ".lock", waits=True, flag="cache_dir"):
+    with exclusive(cache / ".lock", flag="cache_dir"):
         parts = parts or list_data_parts(data, str(_builtin_corpus(cache)))
         data = _with_vocabulary(cache, parts, data, vocab_size, tokenizer, do_lower_case)
         store = _tokens(cache, parts, data, do_lower_case)

@@ -88,7 +88,7 @@ def build_index(
     check_language(language)
     folder = new_folder_path(folder, "add to it, or name a new one")
     building = building_folder(folder)
-    with locked(folder, building.with_suffix(".lock")):
+    with exclusive(building.with_suffix(".lock"), f"writing {folder}"):
         shutil.rmtree(building, ignore_errors=True)  # left by a build that was killed
         building.mkdir(parents=True)
         try:
@@ -297,7 +297,7 @@ def _write_batches(
 def _writing(folder: str | os.PathLike, model: str = "") -> Iterator[Index]:
     """Yields an index, locked against other writers; removes files that its manifest lacks."""
     folder = pathlib.Path(folder).expanduser()
-    with locked(folder, folder / ".lock"):
+    with exclusive(folder / ".lock", f"writing {folder}"):
         index = Index(folder, model)
         _remove_unlisted(folder, index.manifest)  # left by a change that was killed
         try:
@@ -320,12 +320,3 @@ def _remove_unlisted(folder: pathlib.Path, manifest: Manifest) -> None:
     for path in folder.iterdir():
         if path.suffix in (".npy", ".utf8") and path.name not in manifest.files:
             path.unlink()
-
-
-@contextlib.contextmanager
-def locked(folder: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
-    """Locks an index against other writers."""
-    with exclusive(path) as has_lock:
-        if not has_lock:
-            raise ValueError(f"Another process is writing {folder}; wait until it has finished.")
-        yield

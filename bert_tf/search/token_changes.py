@@ -4,16 +4,16 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 
-from bert_tf.search.index import locked, rows_to_delete
+from bert_tf.search.index import rows_to_delete
 from bert_tf.search.token_vectors import TokenIndex
-from bert_tf.system.files import real_path
+from bert_tf.system.files import exclusive, real_path
 
 
 @contextlib.contextmanager
 def changing(path: str | os.PathLike) -> Iterator[TokenIndex]:
     """Yields the index in a file, which no other process changes until the block ends."""
     file = real_path(path)
-    with locked(path, file.with_name(f".{file.name}.lock")):
+    with exclusive(file.with_name(f".{file.name}.lock"), f"writing {path}"):
         yield TokenIndex.load(file)
 
 

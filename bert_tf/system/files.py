@@ -85,15 +85,13 @@ def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
       ValueError: see `new_folder_path`, or if another process is writing the folder.
     """
     path = new_folder_path(folder)
-    with exclusive(path.with_name(f".{path.name}.lock"), flag="output") as has_lock:
-        if not has_lock:
-            raise ValueError(f"Another process is writing {path}; wait until it ends.")
-        with temporary(path, is_folder=True) as hidden:
-            # The folder has its final name from the start, because a model card contains it.
-            inner = hidden / path.name
-            inner.mkdir()
-            yield inner
-            inner.replace(path)
+    lock = exclusive(path.with_name(f".{path.name}.lock"), f"writing {path}", flag="output")
+    with lock, temporary(path, is_folder=True) as hidden:
+        # The folder has its final name from the start, because a model card contains it.
+        inner = hidden / path.name
+        inner.mkdir()
+        yield inner
+        inner.replace(path)
 
 
 def check_writable(path: str | os.PathLike, flag: str) -> None:
@@ -121,17 +119,17 @@ def cache_folder(output_dir: str | os.PathLike) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def exclusive(
-    path: str | os.PathLike, waits: bool = False, flag: str = "output_dir"
-) -> Iterator[bool]:
-    """Locks a file and yields whether it has the lock; the file is deleted after the block.
+def exclusive(path: str | os.PathLike, work: str = "", flag: str = "output_dir") -> Iterator[None]:
+    """Locks a file during the block, and deletes it afterwards.
 
     The system releases the lock when a process ends in any way; the next process reuses its file.
-    While another process has the lock, False is yielded, unless this one `waits`. `flag` is the one
-    by which the user can name another folder.
+
+    Args:
+      work: what the process with the lock is doing, for the message; "": waits until it ends.
+      flag: the one by which the user can name another folder.
 
     Raises:
-      ValueError: if the file cannot be written.
+      ValueError: if the file cannot be written, or another process does this work.
     """
     path = pathlib.Path(path)
     while True:
@@ -139,15 +137,16 @@ def exclusive(
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if not waits:
-                    yield False
-                    return
+                if work:
+                    raise ValueError(
+                        f"Another process is {work}; wait until it has finished."
+                    ) from None
                 logging.info("Another process is using %s; waiting for it.", path.parent)
                 fcntl.flock(file, fcntl.LOCK_EX)
             # The previous process may have deleted the file while this one waited for the lock.
             if _is_same(file, path):
                 try:
-                    yield True
+                    yield
                 finally:
                     path.unlink(missing_ok=True)  # While locked: no other process can own it.
                 return

@@ -77,8 +77,7 @@ def test_remains_of_a_killed_process_are_deleted(tmp_path):
 
 
 def test_two_processes_do_not_write_one_folder(tmp_path):
-    with files.exclusive(tmp_path / ".model.lock") as is_ours:
-        assert is_ours
+    with files.exclusive(tmp_path / ".model.lock", "writing"):
         with pytest.raises(ValueError, match="model"), new_folder(tmp_path / "model"):
             pass
     with new_folder(tmp_path / "model"):

@@ -75,7 +75,7 @@ KILLED = """
 import os, pathlib, signal, sys
 from bert_tf.system.files import atomic_write, exclusive
 folder = pathlib.Path(sys.argv[1])
-with exclusive(folder / "lock") as is_ours, atomic_write(folder / "file") as file:
+with exclusive(folder / "lock"), atomic_write(folder / "file") as file:
     file.write("half")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -90,8 +90,8 @@ def test_a_killed_process_leaves_the_old_file_and_holds_no_lock(tmp_path: pathli
     assert done.returncode == -signal.SIGKILL
     assert path.read_text(encoding="utf8") == "old"
     assert (tmp_path / "lock").exists()
-    with exclusive(tmp_path / "lock") as is_ours:
-        assert is_ours
+    with exclusive(tmp_path / "lock", "trying"):
+        pass
     assert not (tmp_path / "lock").exists()
     # What is left behind is hidden, so that no glob for data finds it.
     assert [left.name.startswith(".") for left in tmp_path.iterdir() if left != path] == [True]
@@ -101,9 +101,9 @@ def test_one_at_a_time(tmp_path: pathlib.Path) -> None:
     """Threads: a lock belongs to an open file, so they exclude each other as processes do."""
     running, most = [], []
 
-    def work(_: int) -> None:
-        with exclusive(tmp_path / "lock", waits=True) as is_ours:
-            running.append(is_ours)
+    def work(number: int) -> None:
+        with exclusive(tmp_path / "lock"):
+            running.append(number)
             most.append(len(running))
             time.sleep(0.001)
             running.pop()
@@ -115,12 +115,13 @@ def test_one_at_a_time(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_lock_that_another_holds_is_left_alone(tmp_path: pathlib.Path) -> None:
-    with exclusive(tmp_path / "new" / "lock") as first:
-        with exclusive(tmp_path / "new" / "lock") as second:
-            assert (first, second) == (True, False)
+    with exclusive(tmp_path / "new" / "lock", "writing"):
+        with pytest.raises(ValueError, match="writing"):
+            with exclusive(tmp_path / "new" / "lock", "writing"):
+                pass
         assert (tmp_path / "new" / "lock").exists()
     for _ in range(2):  # an error frees it
-        with pytest.raises(KeyError), exclusive(tmp_path / "new" / "lock"):
+        with pytest.raises(KeyError), exclusive(tmp_path / "new" / "lock", "writing"):
             raise KeyError
     (tmp_path / "file").write_text("")
     message = rf"{tmp_path}/file .*--cache_dir"

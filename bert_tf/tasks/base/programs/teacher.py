@@ -81,7 +81,7 @@ def teacher_outputs(
 
     def compute_or_read() -> np.ndarray:
         # Runs of several seeds may start at once: one computes, the others wait and read.
-        with exclusive(path.with_suffix(".lock"), waits=True):
+        with exclusive(path.with_suffix(".lock")):
             # Read under the lock: the run that had it before may have written the file.
             if is_whole(path):
                 logging.info("Using the teacher's outputs in %s.", path)

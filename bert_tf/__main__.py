@@ -53,7 +53,11 @@ def main() -> None:
     if name in ("--help", "-h", "help"):
         # Ends like other programs where the reader of a pipe is gone, as in `... | head`.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        show(text)
+        try:
+            show(text)
+        except OSError as error:
+            print_error(str(error))
+            sys.exit(1)
         return
     # The names of the modules as well, as in `python -m bert_tf.run_classifier`.
     names = {module.rpartition(".")[2]: short for short, module in PROGRAMS.items()}

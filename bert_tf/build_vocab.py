@@ -17,6 +17,7 @@ import tempfile
 from absl import logging
 
 from bert_tf.config import DataConfig, ModelConfig, config_flags
+from bert_tf.config.given_flags import check_new_file
 from bert_tf.corpus import builtin_corpus, corpus
 from bert_tf.corpus.preparation import train_vocabulary
 from bert_tf.text.kinds import VOCABULARY_FILES
@@ -31,9 +32,8 @@ def main(_: list[str]) -> None:
     model = config_flags.from_flags(ModelConfig)
     if not data.vocab_file:
         raise ValueError("--vocab_file is empty; expected the name of the vocabulary to write.")
+    check_new_file("vocab_file")  # Models may have been trained with an existing one.
     target = pathlib.Path(data.vocab_file).expanduser()
-    if target.exists():  # Models may have been trained with it.
-        raise ValueError(f"--vocab_file {data.vocab_file} exists; delete it or name another file.")
     is_json = model.tokenizer != WORDPIECE
     if is_json:
         refuse_flags_of_wordpiece(model.tokenizer)

@@ -19,6 +19,7 @@ import typing
 from absl import flags
 
 from bert_tf.config import DataConfig, ModelConfig, TrainingConfig, config_flags
+from bert_tf.system.files import new_folder_path
 from bert_tf.system.printable import show
 from bert_tf.tasks.base.examples.tables import list_tables
 
@@ -70,6 +71,7 @@ TRIM_VOCAB = flags.DEFINE_string(
 def main(_: list[str]) -> None:
     if not INPUT.value or not OUTPUT.value:
         raise ValueError("Give the model as --input and a new folder as --output.")
+    new_folder_path(OUTPUT.value)  # Fail before TensorFlow is loaded, and a large model read.
     text_files = list_tables(TRIM_VOCAB.value, "--trim_vocab") if TRIM_VOCAB.value else []
 
     from bert_tf.inference.conversion import convert

@@ -25,7 +25,7 @@ from bert_tf.diagnosis.findings import Diagnosis, Severity
 from bert_tf.diagnosis.labelled_table import Columns, diagnose_table, is_labelled_table
 from bert_tf.diagnosis.report import page, screen
 from bert_tf.diagnosis.run import diagnose_run, is_run
-from bert_tf.system.files import atomic_write
+from bert_tf.system.files import atomic_write, check_writable
 from bert_tf.system.printable import escaped, show
 from bert_tf.text.tokenization import AnyVocab, make_tokenizer, read_vocab
 
@@ -52,6 +52,8 @@ def main(_: list[str]) -> int:
         raise ValueError("Name what to examine: python -m bert_tf.doctor runs/my_bert")
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
+    if FLAGS.report_file:
+        check_writable(FLAGS.report_file, "report_file")
     vocab = read_vocab(FLAGS.vocab_file) if FLAGS.vocab_file else None
     diagnoses: list[Diagnosis] = []
     for name in FLAGS.paths:

@@ -107,4 +107,4 @@ def line_of(answers: list[dict[str, typing.Any]]) -> str:
 
 
 if __name__ == "__main__":
-    config_flags.run(main)
+    config_flags.run(main, written=())

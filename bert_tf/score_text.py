@@ -81,4 +81,4 @@ def summary(words: list["Word"], text: str) -> str:
 
 
 if __name__ == "__main__":
-    config_flags.run(main)
+    config_flags.run(main, written=())

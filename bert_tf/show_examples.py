@@ -17,6 +17,7 @@ import numpy as np
 from absl import flags
 
 from bert_tf.config import DataConfig, MaskingConfig, config_flags
+from bert_tf.corpus.tfrecords import RecordFiles, list_record_files
 from bert_tf.system.printable import escaped
 from bert_tf.text.tokenization import AnyVocab, read_vocab
 from bert_tf.text.vocab import CONTINUATION_PREFIX
@@ -36,12 +37,13 @@ def main(_: list[str]) -> None:
     for name in ("input_file", "vocab_file"):
         if not getattr(data, name):
             raise ValueError(f"--{name} is empty; give the records and their vocabulary.")
+    records = RecordFiles(list_record_files(data.input_file))
     vocab = read_vocab(data.vocab_file)
     masking = config_flags.from_flags(MaskingConfig)
 
     from bert_tf.corpus.pipeline import first_examples
 
-    examples = first_examples(data, masking, vocab, NUM_EXAMPLES.value)
+    examples = first_examples(records, data.random_seed, masking, vocab, NUM_EXAMPLES.value)
     for number, example in enumerate(examples):
         # `show` would escape the colours; the tokens are escaped individually.
         print(f"Example {number}: {format_example(example, vocab, sys.stdout.isatty())}\n")

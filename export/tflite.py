@@ -16,6 +16,7 @@ compared with the float32 model; a file that loses more than --max_loss points i
 import dataclasses
 
 from bert_tf.config import Config, config_flags, option
+from bert_tf.config.given_flags import check_new_file
 from bert_tf.system.printable import show
 from bert_tf.tasks.base.serving.metadata import ROW_OUTPUTS
 
@@ -69,6 +70,8 @@ def main(_: list[str]) -> None:
     config = config_flags.from_flags(LiteConfig)
     if not config.model_dir or not config.output_file:
         raise ValueError("Give a trained model as --model_dir and a file as --output_file.")
+
+    check_new_file("output_file")
 
     from export.lite.writing import write
 

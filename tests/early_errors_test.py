@@ -90,6 +90,22 @@ def test_bad_examples_are_found_before_tensorflow_is_loaded(tmp_path, program):
         ("export.check", ["--saved_model={0}/data"], "bert_tf.json"),
         ("bert_tf.search", ["--index={0}/model", "--query=x"], "model"),
         ("bert_tf.search", ["--index={0}/data/text.txt", "--query=x"], "text.txt"),
+        (
+            "bert_tf.show_examples",
+            ["--input_file={0}/none", "--vocab_file={0}/data/text.txt"],
+            "none",
+        ),
+        ("bert_tf.convert_checkpoint", ["--input={0}/model", "--output={0}/data"], "data already"),
+        (
+            "export.tflite",
+            ["--model_dir={0}/model", "--output_file={0}/data/text.txt"],
+            "--output_file",
+        ),
+        (
+            "export.saved_model",
+            ["--model_dir={0}/model", "--output_dir={0}/data/text.txt/served"],
+            "--output_dir",
+        ),
     ],
 )
 def test_paths_are_checked_before_tensorflow_is_loaded(tmp_path, module, flags, named):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bert_tf import show_examples
-from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.config import MaskingConfig
 from bert_tf.corpus.pipeline import first_examples
-from bert_tf.corpus.tfrecords import encode_examples, write_records
+from bert_tf.corpus.tfrecords import RecordFiles, encode_examples, write_records
 from bert_tf.text.vocab import Vocab
 from tests.programs import fail, finish, run
 
@@ -83,8 +83,8 @@ def test_program_prints_unmasked_records_masked(folder):
 
 
 def test_masked_records_are_shown_as_they_are(folder):
-    data = DataConfig(input_file=f"{folder}/masked.tfrecord")
-    shown = list(first_examples(data, MaskingConfig(), VOCAB, 10))
+    records = RecordFiles([folder / "masked.tfrecord"])
+    shown = list(first_examples(records, 0, MaskingConfig(), VOCAB, 10))
     assert len(shown) == 3
     for example in shown:
         text = show_examples.format_example(example, VOCAB, False)
@@ -93,9 +93,8 @@ def test_masked_records_are_shown_as_they_are(folder):
 
 def test_text_is_not_taken_for_records(folder):
     (folder / "text").write_text("no records here")
-    data = DataConfig(input_file=f"{folder}/text")
     with pytest.raises(ValueError, match="record 0 .*/text .*TFRecord"):
-        list(first_examples(data, MaskingConfig(), VOCAB, 1))
+        list(first_examples(RecordFiles([folder / "text"]), 0, MaskingConfig(), VOCAB, 1))
 
 
 def test_records_of_another_vocabulary_give_one_line(folder):

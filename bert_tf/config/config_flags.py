@@ -24,6 +24,7 @@ from bert_tf.config.help_text import help_text
 from bert_tf.system import printable
 from bert_tf.system.around_import import before_import
 from bert_tf.system.bounded_files import read_text
+from bert_tf.system.files import output_fault
 from bert_tf.system.model_names import MODEL_FLAGS, WHOLE_MODEL_FLAGS, check_model
 
 ConfigType = TypeVar("ConfigType", bound=Config)
@@ -33,11 +34,15 @@ FILE_FLAGS = (
     "dir",
     "checkpoint",
     "input",
+    "output",
+    "index",
     "model",
     "teacher",
 )  # endings of the names of flags with paths
 # How RuntimeErrors of pathlib begin: of `resolve` and `expanduser`.
 PATH_ERRORS = ("Symlink loop", "Could not determine home")
+# Flags of files and folders that a program writes.
+OUTPUT_FLAGS = ("output_dir", "output_file", "output", "index_dir")
 CUT_ARRAY = re.compile(r"\d+ requested and \d+ written")  # NumPy's message on a full disk
 
 # Lets --help list the flags under the program instead of this module.
@@ -127,8 +132,6 @@ def from_flags(cls: type[ConfigType]) -> ConfigType:
     """
     names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
     values = {name: flags.FLAGS[name].value for name in names}
-    if "output_dir" in values:  # Shells do not expand ~ in --output_dir=~/run.
-        values["output_dir"] = os.path.expanduser(str(values["output_dir"]))  # noqa: PTH111
     config = cls.from_dict(values)
     config.check_needs(given(cls))
     return config
@@ -275,14 +278,14 @@ def flags_naming(name: str) -> str:
 def run(
     main: Callable[[list[str]], int | None],
     kept: str = "Finished work is kept.",
-    written: Sequence[str] = (),
+    written: Sequence[str] = OUTPUT_FLAGS,
 ) -> None:
     """Runs a program: parses flags, sets up plain logs, and reports bad input in one line.
 
     Args:
       main: takes the command line without flags, returns the exit status.
       kept: message to the user after Ctrl-C.
-      written: flags of model_names.MODEL_FLAGS whose files the program writes.
+      written: flags whose files or folders the program writes, if it has them.
 
     For errors that `error_line` knows, the message is printed without the traceback, which
     --verbosity=1 shows; the exit status is 1, and 130 after Ctrl-C.
@@ -298,7 +301,7 @@ def run(
             if len(arguments) > 1:
                 raise ValueError(f"Unexpected arguments {arguments[1:]}; flags begin with --.")
             # After the checks of flags and tables, and before TensorFlow takes its seconds.
-            with before_import("tensorflow", lambda: _check_models(written)):
+            with before_import("tensorflow", lambda: _check_paths(written)):
                 return main(arguments)
         except Exception as error:
             if isinstance(error, BrokenPipeError) and _output_is_closed():
@@ -314,12 +317,14 @@ def run(
             printable.print_notice(f"Interrupted. {kept}")
             return 130
 
+    printable.open_closed_streams()
     try:
         app.run(guarded, flags_parser=parse)
-    except BrokenPipeError:
-        if not _output_is_closed():
-            raise
-        sys.exit(_end_quietly())
+    except OSError as error:  # Of standard output; `guarded` reports all others.
+        if _output_is_closed():
+            sys.exit(_end_quietly())
+        printable.print_error(str(error_line(error)))
+        sys.exit(1)
     except SystemExit:
         if _output_is_closed():
             sys.exit(_end_quietly())
@@ -346,11 +351,15 @@ def _end_quietly() -> int:
     return 128 + signal.SIGPIPE
 
 
-def _check_models(written: Sequence[str]) -> None:
+def _check_paths(written: Sequence[str]) -> None:
     """Raises ValueError for the first flag whose model does not exist, before TensorFlow loads.
 
-    `written` are the flags whose files the program writes.
+    The same for those of `written`, whose files the program writes, and cannot.
     """
+    for name in written:
+        path = flags.FLAGS[name].value if name in flags.FLAGS else ""
+        if path and (fault := output_fault(path)):
+            raise ValueError(f"--{name}={path} {fault}; name one in a writable folder.")
     for name in MODEL_FLAGS:
         if name in written or name not in flags.FLAGS or not flags.FLAGS[name].present:
             continue
@@ -394,6 +403,20 @@ def _check_finite() -> None:
             raise flags.IllegalFlagValueError(f"flag --{name}={value}: expected a finite number")
 
 
+def _expand_home() -> None:
+    """Replaces ~ at the beginning of paths, which shells leave in --output_dir=~/run."""
+    for name in flags.FLAGS:
+        value = flags.FLAGS[name].value
+        if not (isinstance(value, str) and name.endswith(FILE_FLAGS) and "~" in value):
+            continue
+        paths = []
+        for path in value.split(","):
+            paths.append(os.path.expanduser(path.strip()))  # noqa: PTH111
+            if paths[-1].startswith("~"):
+                raise flags.IllegalFlagValueError(f"flag --{name}={value}: {path} names no user")
+        flags.FLAGS[name].value = ",".join(paths)
+
+
 def parse(arguments: list[str]) -> list[str]:
     """Parses a command line, with the package's flagfiles; returns arguments that are not flags.
 
@@ -410,6 +433,7 @@ def parse(arguments: list[str]) -> list[str]:
         _show_help(arguments)
         words = flags.FLAGS(list(arguments))
         _check_finite()
+        _expand_home()
         warn_of_fields(by_hand)
         return words
     except flags.Error as error:

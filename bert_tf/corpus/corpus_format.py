@@ -75,11 +75,16 @@ def _decompressed(path: str) -> Iterator[io.BufferedReader]:
 
 
 class _LimitedRatio(LimitedFile):
-    """A decompressed stream that ends with an error if its content is far larger than the file."""
+    """A decompressed stream that ends with an error if its content is far larger than the file.
+
+    The same if it ends before the file does: bz2 and lzma leave out what follows a damaged part.
+    """
 
     def __init__(self, stream: Any, file: IO[bytes], path: str) -> None:
         super().__init__(stream)
-        self._most = FREE_ARCHIVE_BYTES + MAX_TEXT_RATIO * os.fstat(file.fileno()).st_size
+        self._compressed = file
+        self._size = os.fstat(file.fileno()).st_size
+        self._most = FREE_ARCHIVE_BYTES + MAX_TEXT_RATIO * self._size
         self._path = path
 
     def readinto(self, buffer: Any) -> int:
@@ -89,6 +94,8 @@ class _LimitedRatio(LimitedFile):
                 f"{self._path} unpacks to more than {self._most} bytes, over {MAX_TEXT_RATIO} "
                 "times its size; if this is right, decompress it first."
             )
+        if not count and self._compressed.tell() < self._size:
+            raise OSError(f"{self._size - self._compressed.tell()} bytes at its end are not read")
         return count
 
 

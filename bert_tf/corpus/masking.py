@@ -23,7 +23,13 @@ import tensorflow as tf
 
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus.mask_draws import CUT, DECIDE, RATE, REPLACE, SELECT, TURN, MaskDraws
-from bert_tf.corpus.span_masking import SpanBits, select_spans, sum_by_index
+from bert_tf.corpus.span_masking import (
+    NUM_ROUNDED,
+    SpanBits,
+    has_largest_keys,
+    select_spans,
+    sum_by_index,
+)
 from bert_tf.corpus.token_order import causal_ranks, draw_causal
 from bert_tf.text.tokenization import AnyVocab
 
@@ -95,7 +101,9 @@ def select_positions(batch: Mapping[str, tf.Tensor], draws: MaskDraws) -> Select
             # Spans are counted in tokens here, so each token is treated as a word.
             if masking.span_pieces:
                 continues = tf.zeros_like(continues)
-            bits = SpanBits(*(draws.bits(use, indices) for use in (CUT, SELECT, TURN)))
+            lengths = draws.bits(CUT, indices[:, :limit])
+            rounding = draws.bits(TURN, tf.range(NUM_ROUNDED)[None])
+            bits = SpanBits(lengths, keys, rounding)
             selected, spans = select_spans(bits, candidates, continues, counts, shares, limit)
         else:
             selected = select_whole_words(keys, candidates, continues, counts)
@@ -192,10 +200,7 @@ def select_tokens(
     """
     # Others get the least key, so the largest are candidates where there are enough.
     keys = tf.where(candidates, keys, tf.zeros_like(keys))
-    largest = tf.math.top_k(keys, tf.minimum(max_predictions, tf.shape(keys)[1])).values
-    last = tf.minimum(counts, tf.shape(largest)[1]) - 1
-    # All keys from the count-th largest on; equal 64-bit keys practically do not occur.
-    return candidates & (keys >= tf.gather(largest, last, batch_dims=1)[:, None])
+    return candidates & has_largest_keys(keys, counts, max_predictions)
 
 
 def select_whole_words(

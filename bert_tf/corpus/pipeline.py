@@ -15,14 +15,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.config import DataConfig, MaskingConfig
+from bert_tf.config import MaskingConfig
 from bert_tf.corpus import features
 from bert_tf.corpus.example_order import order_examples
 from bert_tf.corpus.mapping import ALL, InputShard, map_in_order
 from bert_tf.corpus.mask_draws import MaskDraws
 from bert_tf.corpus.masking import mask_batch
 from bert_tf.corpus.record_form import RecordForm, check_form, describe_records, find_fault
-from bert_tf.corpus.tfrecords import RecordFiles, list_record_files
+from bert_tf.corpus.tfrecords import RecordFiles
 from bert_tf.text.tokenization import AnyVocab
 
 # A step -> example ids and epochs of its rows.
@@ -172,20 +172,17 @@ class MaskedBatches:
 
 
 def first_examples(
-    data: DataConfig, masking: MaskingConfig, vocab: AnyVocab, num_examples: int
+    records: RecordFiles, seed: int, masking: MaskingConfig, vocab: AnyVocab, num_examples: int
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the first examples of files, masked, for display; the features of a batch without B.
 
     Raises:
       ValueError: naming the record, if one cannot be read or is of another vocabulary.
     """
-    records = RecordFiles(list_record_files(data.input_file))
     form = describe_records(records)
     if form.is_masked:
         masking = dataclasses.replace(masking, max_predictions_per_seq=form.max_predictions_per_seq)
-    batches = MaskedBatches(
-        records, vocab, masking, max_seq_length=form.max_seq_length, seed=data.random_seed
-    )
+    batches = MaskedBatches(records, vocab, masking, max_seq_length=form.max_seq_length, seed=seed)
     try:
         for batch in batches.evaluation(1, num_examples).as_numpy_iterator():
             yield {name: values[0] for name, values in batch.items()}

@@ -27,16 +27,17 @@ import tensorflow as tf
 from bert_tf.corpus.random_bits import random_integers
 
 # Columns of the rounding numbers.
-_WORDS, _SPANS, _TURN = range(3)
+NUM_ROUNDED = 3
+_WORDS, _SPANS, _TURN = range(NUM_ROUNDED)
 _RESOLUTION = 1 << 30
 
 
 class SpanBits(NamedTuple):
-    """Random bits, uint64 [B, T] each: of the lengths, the layout, and the numbers of a row."""
+    """Random bits; each number is drawn from its own index, so unused ones need not be drawn."""
 
-    lengths: tf.Tensor
-    layout: tf.Tensor
-    rounding: tf.Tensor
+    lengths: tf.Tensor  # uint64 [B, at least the most spans of a row]
+    layout: tf.Tensor  # uint64 [B, T]
+    rounding: tf.Tensor  # uint64 [B, NUM_ROUNDED]
 
 
 def select_spans(
@@ -70,7 +71,9 @@ def select_spans(
         bits.rounding, counts, num_words, sizes, num_segments, trimmed
     )
     lengths = _draw_lengths(bits.lengths, wanted, num_spans, trimmed, max_predictions)
-    spans, from_end = _lay_out(bits.layout, lengths, num_words - wanted, num_spans, len(trimmed))
+    spans, from_end = _lay_out(
+        bits.layout, lengths, num_words - wanted, num_spans, max_predictions, len(trimmed)
+    )
     # Word k of the sequence is the word (k - turn) of the layout.
     size = tf.shape(candidates)[1]
     indices = tf.range(size)[None]
@@ -160,7 +163,10 @@ def _draw_lengths(
     shares: np.ndarray,
     max_predictions: int,
 ) -> tf.Tensor:
-    """Draws lengths of spans that add up to `wanted`, int32 [B, T]; 0 after the last span."""
+    """Draws lengths of spans that add up to `wanted`, int32 [B, N]; 0 after the last span.
+
+    N is the largest number of spans of a row, at least 1.
+    """
     # table[k, s] is the probability that k spans have s words, up to a factor for each k.
     table = np.zeros((max_predictions + 1, max_predictions + 1))
     table[0, 0] = 1
@@ -170,9 +176,10 @@ def _draw_lengths(
         table[number] /= table[number].max() or 1
     chances = tf.constant(table)
     sizes = tf.range(1, len(shares) + 1)[None]  # [1, L]
-    drawn = _uniform(bits)  # [B, T]
+    drawn = _uniform(bits)
+    most = tf.maximum(tf.reduce_max(num_spans), 1)
 
-    def draw(index: tf.Tensor, left: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def draw(index: tf.Tensor, left: tf.Tensor, lengths: tf.TensorArray) -> tuple[tf.Tensor, ...]:
         spans_after = num_spans - 1 - index
         rest = left[:, None] - sizes  # [B, L], words after a span of each size
         indices = tf.stack(
@@ -184,12 +191,11 @@ def _draw_lengths(
         bound = drawn[:, index, None] * reached[:, -1:]
         length = 1 + tf.reduce_sum(_int(reached[:, :-1] <= bound), axis=1)
         length = tf.where(spans_after >= 0, length, 0)
-        lengths += length[:, None] * tf.one_hot(index, tf.shape(bits)[1], dtype=tf.int32)
-        return index + 1, left - length, lengths
+        return index + 1, left - length, lengths.write(index, length)
 
-    state = (tf.constant(0), wanted, tf.zeros_like(bits, tf.int32))
-    most = tf.reduce_max(num_spans)
-    return tf.while_loop(lambda index, *_: index < most, draw, state)[2]
+    state = (tf.constant(0), wanted, tf.TensorArray(tf.int32, most))
+    lengths = tf.while_loop(lambda index, *_: index < most, draw, state)[2]
+    return tf.transpose(lengths.stack())
 
 
 def _lay_out(
@@ -197,9 +203,10 @@ def _lay_out(
     lengths: tf.Tensor,
     num_between: tf.Tensor,
     num_spans: tf.Tensor,
+    max_spans: int,
     longest: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Lays spans out among the words between them.
+    """Lays spans out among the words between them; no row has more than `max_spans` spans.
 
     Returns:
       The number of each word's span from 1, 0 for words that no span may have; and how many words
@@ -216,8 +223,7 @@ def _lay_out(
         tf.bitwise.right_shift(bits, tf.ones_like(bits)),
         tf.where(indices < num_slots[:, None], tf.constant(1 << 63, bits.dtype), 0),
     )
-    order = tf.argsort(tf.argsort(keys, axis=1, direction="DESCENDING"), axis=1)
-    chosen = order < num_spans[:, None]
+    chosen = has_largest_keys(keys, num_spans, max_spans)
     numbers = tf.cumsum(_int(chosen), axis=1)  # of the span in or before each slot
     length = tf.where(chosen, tf.gather(lengths, tf.maximum(numbers - 1, 0), batch_dims=1), 0)
     has_word = (indices < num_slots[:, None]) & (has_room | ~chosen)
@@ -233,6 +239,19 @@ def _lay_out(
     begins_next = tf.pad(starts[:, 1:], [[0, 0], [0, 1]]) > 0
     is_possible = (from_end >= 0) | ((indices < begin + longest) & ~begins_next)
     return tf.where(is_possible, spans, 0), tf.where(starts > 0, size, from_end)
+
+
+def has_largest_keys(keys: tf.Tensor, counts: tf.Tensor, most: int) -> tf.Tensor:
+    """Returns whether a key is among the largest of its row, as many as its count; bool [B, T].
+
+    Args:
+      keys: uint64 [B, T], random: equal ones practically do not occur.
+      counts: int32 [B], at most `most`.
+    """
+    largest = tf.math.top_k(keys, tf.minimum(most, tf.shape(keys)[1])).values
+    last = tf.clip_by_value(counts, 1, tf.shape(largest)[1]) - 1
+    bounds = tf.gather(largest, last, batch_dims=1)
+    return (keys >= bounds[:, None]) & (counts > 0)[:, None]
 
 
 def sum_by_index(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:

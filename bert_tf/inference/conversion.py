@@ -20,7 +20,6 @@ from bert_tf.config import ModelConfig
 from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.heads import gather_positions
 from bert_tf.pretraining.masked_words.model import BertPretrainer
-from bert_tf.system.files import new_folder_path
 from bert_tf.system.printable import escaped, show
 from bert_tf.tasks.base.examples.tables import read_every_text
 from bert_tf.tasks.classification.model import BertClassifier
@@ -63,7 +62,6 @@ def convert(
       ValueError: if it cannot be read, or cannot be written in that format.
     """
     output = str(pathlib.Path(output).expanduser())  # Shells do not expand ~ in --output=~/x.
-    new_folder_path(output)  # Fail before a large model is read.
     network = tower or ("both" if form == "google" else "")
     source = formats.read_checkpoint(path, config_file, network, base_model)
     check_tower(source, tower)

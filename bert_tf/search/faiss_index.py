@@ -24,8 +24,11 @@ from bert_tf.search.open_index import RESCORED, Index
 from bert_tf.system.checksums import file_crc
 from bert_tf.system.extras import install_hint
 from bert_tf.system.files import atomic_write, read_optional_json, write_json
+from bert_tf.system.printable import first_line
 
-KINDS = ("flat", "ivf_pq", "hnsw")
+# The kinds, and the classes that FAISS reads from their files.
+CLASSES = {"flat": "IndexFlatIP", "ivf_pq": "IndexIVFPQ", "hnsw": "IndexHNSWFlat"}
+KINDS = tuple(CLASSES)
 TRAINED_ROWS = 256  # training vectors per centroid
 HNSW_LINKS = 32
 EF_CONSTRUCTION = 128
@@ -96,9 +99,12 @@ class FaissIndex:
         _check_record(path, index, kind)
         try:
             self._faiss = faiss.deserialize_index(np.fromfile(path, np.uint8))
-        except RuntimeError as error:
-            line = str(error).splitlines()[0]
-            raise ValueError(f"{path} is damaged ({line}); build it again.") from None
+        except (RuntimeError, MemoryError) as error:
+            raise ValueError(f"{path} is damaged ({first_line(error)}); build it again.") from None
+        held = (type(self._faiss).__name__, self._faiss.d, self._faiss.ntotal)
+        expected = (CLASSES[kind], index.manifest.dimension, len(index))
+        if held != expected or self._faiss.metric_type != faiss.METRIC_INNER_PRODUCT:
+            raise ValueError(f"{path} holds {held}, expected {expected}; build it again.")
         self.index = index
         self.kind = kind
         if kind == "ivf_pq":

@@ -12,12 +12,13 @@ from typing import Any
 
 from bert_tf.search.analyzer import TOKEN_RULE
 from bert_tf.search.token_vectors import TokenIndex
-from bert_tf.system.files import read_json, real_path, write_json
+from bert_tf.system.files import json_field, read_json, real_path, write_json
 
 MANIFEST = "manifest.json"
 FORMAT = 3
 READABLE_FORMATS = (2, 3)
 SIMILARITIES = ("cosine", "dot")
+MAX_DIMENSION = 1 << 20
 DTYPES = ("float32", "float16", "int8", "binary")
 # The copies of the vectors that rescore candidates, for each dtype; the first one is the default.
 RESCORING = {
@@ -104,6 +105,7 @@ class Manifest:
                 fields[field.name] = values[field.name]
             elif values["format"] == FORMAT or field.default is dataclasses.MISSING:
                 raise ValueError(f"{path} lacks {field.name}; build the index again.")
+        _check_fields(fields, path)
         fields["segments"] = tuple(fields["segments"])
         fields["vector_counts"] = tuple(fields["vector_counts"])
         fields["files"] = {name: tuple(entry) for name, entry in fields["files"].items()}
@@ -189,6 +191,30 @@ def _read_values(path: pathlib.Path) -> dict[str, Any]:
             f"{_digest(values)!r}; build the index again."
         )
     return values
+
+
+def _check_fields(fields: dict[str, Any], path: pathlib.Path) -> None:
+    """Raises ValueError for a field that no index can have, as its files are read by them."""
+    for field in dataclasses.fields(Manifest):
+        if field.type in (str, bool, int):
+            json_field(fields, field.name, field.type, path)
+    for name, choices in (("dtype", DTYPES), ("similarity", SIMILARITIES)):
+        json_field(fields, name, str, path, choices=choices)
+    for name in ("first_segment", "deleted", "deletions", "passages", "passage_overlap"):
+        json_field(fields, name, int, path, least=0)
+    json_field(fields, "rescore", str, path, choices=RESCORING[fields["dtype"]])
+    counts = [fields["segments"], fields["vector_counts"]]
+    for numbers in counts:
+        if not isinstance(numbers, list | tuple) or [n for n in numbers if type(n) is not int]:
+            raise ValueError(f"{path}: {numbers!r:.100} are no counts; build the index again.")
+    if not counts[0] or len(counts[0]) != len(counts[1]) or min(map(min, counts)) < 0:
+        raise ValueError(f"{path}: its segments have {counts[0]} documents and {counts[1]} vectors")
+    if not 0 < fields["dimension"] <= MAX_DIMENSION:
+        raise ValueError(f"{path}: dimension is {fields['dimension']}; expected 1 or more.")
+    for name, entry in json_field(fields, "files", dict, path).items():
+        is_entry = isinstance(entry, list) and list(map(type, entry)) == [int, str]
+        if pathlib.Path(name).name != name or not is_entry:
+            raise ValueError(f"{path}: {name!r} with {entry!r:.100} is no file of an index.")
 
 
 def model_of_index(index: str | os.PathLike, model: str = "") -> str:

@@ -30,6 +30,8 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
     next process that writes `path` deletes it.
     """
     path = pathlib.Path(path)
+    if path.exists():  # A rename would replace a device, even /dev/null, by a file.
+        bounded_files.check_regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     encoding = None if "b" in mode else "utf8"
     with temporary(path) as hidden:
@@ -101,16 +103,25 @@ def check_writable(path: str | os.PathLike, flag: str) -> None:
       ValueError: naming the flag, if it is a folder, or its folder cannot be written.
     """
     path = pathlib.Path(path).expanduser()
-    reason = "is a folder"
-    if not path.is_dir():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Permissions do not show everything: the disk may be read-only.
-            with tempfile.TemporaryFile(dir=path.parent):
-                return
-        except OSError as error:
-            reason = f"cannot be written ({error.strerror})"
-    raise ValueError(f"--{flag}={path} {reason}; name a file in a writable folder.")
+    fault = output_fault(path) or ("is a folder" if path.is_dir() else "")
+    if fault:
+        raise ValueError(f"--{flag}={path} {fault}; name a file in a writable folder.")
+
+
+def output_fault(path: str | os.PathLike) -> str:
+    """Returns why a file or folder cannot be written at a path; "": it can. Nothing is created."""
+    path = pathlib.Path(path).expanduser().absolute()
+    try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            return "is neither a file nor a folder"
+        folder = path if path.is_dir() else path.parent
+        while not folder.exists():
+            folder = folder.parent
+        # Permissions do not show everything: the disk may be read-only.
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return f"cannot be written ({error.strerror})"
 
 
 def cache_folder(output_dir: str | os.PathLike) -> pathlib.Path:

@@ -9,6 +9,7 @@ all languages are unchanged.
 import json
 import logging
 import os
+import pathlib
 import re
 import sys
 import traceback
@@ -64,6 +65,16 @@ def json_line(value: object) -> str:
 def show(text: str = "") -> None:
     """Prints text of several lines to standard output; cells with foreign text: see `escaped`."""
     print(escaped_lines(text), flush=True)
+
+
+def open_closed_streams() -> None:
+    """Opens the null device for standard streams that were closed, as by `>&-` in a shell.
+
+    Otherwise the next file that is opened would get the text that C++ code prints.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # The lowest free descriptor is that of the stream.
+            setattr(sys, name, pathlib.Path(os.devnull).open(mode, encoding="utf8"))
 
 
 def print_error(text: str) -> None:

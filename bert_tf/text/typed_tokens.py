@@ -10,6 +10,7 @@ them, which the user should know as well.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from bert_tf.text.tokenization import AnyVocab, Tokenizer
@@ -95,6 +96,8 @@ class CountingTokenizer:
 
 def texts_in(values: object) -> Iterator[str]:
     """Yields the strings in a column, a list of columns, or lists of words."""
+    if hasattr(values, "numpy"):  # a tensor of strings
+        values = map(bytes.decode, np.ravel(values.numpy()))
     if isinstance(values, str):
         yield values
     elif isinstance(values, Iterable) and not isinstance(values, WITHOUT_TEXTS):

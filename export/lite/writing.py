@@ -49,12 +49,9 @@ def write(request: LiteConfig) -> Verdict:
     """Writes the file and returns its scores.
 
     Raises:
-      ValueError: if the file exists, the model has no LiteRT form, there are no examples to score
+      ValueError: if the model has no LiteRT form, there are no examples to score
         on, or the file does not pass; then no file is written.
     """
-    output = pathlib.Path(request.output_file).expanduser()
-    if output.exists():
-        raise ValueError(f"{output} already exists; delete it, or give another --output_file.")
     side = {"side": request.side} if request.side else {}
     serving = serving_models.load(
         request.model_dir, request.kind, request.max_seq_length, unpad=False, **side
@@ -72,6 +69,7 @@ def write(request: LiteConfig) -> Verdict:
     logging.info("Converting ...")
     model = convert(serving, request.quantize, calibration, request.text_input)
     # The file gets its name only after the checks have passed.
+    output = pathlib.Path(request.output_file).expanduser()
     with atomic_write(output, "wb") as file:
         file.write(model)
         file.flush()  # The checks read it by its temporary name.

@@ -327,6 +327,11 @@ def test_damaged_compressed_file(tmp_path, compress):
         check_error(
             write(tmp_path / "bad", data[:middle] + bytes(99) + data[middle + 99 :]), "compressed"
         )
+    whole = list(read_documents(list_parts(str(write(tmp_path / "one", data)))[0]))
+    # A file may have several parts, as of `cat a.xz b.xz`.
+    (part,) = list_parts(str(write(tmp_path / "two", data + data)))
+    assert sum(map(len, read_documents(part))) == 2 * sum(map(len, whole))
+    check_error(write(tmp_path / "second", data + b"?" + data[1:]), "compressed")
 
 
 def test_unreadable(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from bert_tf.search.bm25 import Bm25
 from bert_tf.search.faiss_index import FaissIndex, build_faiss
 from bert_tf.search.index import Index, add_to_index, build_index
 from bert_tf.search.segments import Batch
+from bert_tf.system.checksums import file_crc
 from tests.damaged import flip_a_bit
 
 
@@ -73,6 +74,29 @@ def test_a_faiss_file_of_another_kind_is_refused(tmp_path: pathlib.Path) -> None
     about.write_text(json.dumps(values))
     with pytest.raises(ValueError, match="faiss-hnsw"):
         FaissIndex(index, "hnsw")
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [("flat", (8, 20)), ("flat", (16, 21)), ("hnsw", (16, 20)), ("flat", b"IxFI" + b"\xff" * 60)],
+)
+def test_a_faiss_file_of_other_vectors_is_refused(
+    tmp_path: pathlib.Path, kind: str, written: tuple[int, int] | bytes
+) -> None:
+    import faiss
+
+    index = make_index(tmp_path / "a", 20)
+    path = build_faiss(index, kind)
+    if isinstance(written, tuple):
+        dimension, count = written
+        other = faiss.IndexFlatIP(dimension)
+        other.add(np.ones([count, dimension], np.float32))
+        written = faiss.serialize_index(other).tobytes()
+    path.write_bytes(written)
+    record = json.loads(path.with_suffix(".json").read_text()) | {"crc32c": file_crc(path)}
+    path.with_suffix(".json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=f"faiss-{kind}.bin"):
+        FaissIndex(index, kind)
 
 
 def test_a_damaged_faiss_file_is_not_deserialized(

@@ -10,7 +10,13 @@ import pytest
 
 from bert_tf.metrics import exact
 from bert_tf.search import open_index, segments
-from bert_tf.search.index import Index, Manifest, add_to_index, build_index
+from bert_tf.search.index import (
+    Index,
+    Manifest,
+    add_to_index,
+    build_index,
+    delete_from_index,
+)
 from bert_tf.search.manifest import _digest
 from bert_tf.search.segments import Batch
 from bert_tf.system.checksums import file_crc
@@ -266,6 +272,53 @@ def test_a_damaged_manifest_is_named(tmp_path: pathlib.Path) -> None:
             Index(folder)
     with pytest.raises(ValueError, match="/none .*manifest.json"):
         Index(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"segments": 5},
+        {"segments": ["5"]},
+        {"segments": []},
+        {"segments": [5.0]},
+        {"vector_counts": None},
+        {"vector_counts": [2, 3]},
+        {"vector_counts": [-5]},
+        {"files": []},
+        {"files": {"a": 3}},
+        {"files": {"../a": [3, "b"]}},
+        {"dimension": "8"},
+        {"dimension": 0},
+        {"dimension": 10**12},
+        {"dtype": ["float32"]},
+        {"similarity": "l2"},
+        {"rescore": "int8"},
+        {"first_segment": "0"},
+        {"first_segment": -1},
+        {"has_texts": "no"},
+        {"language": None},
+        {"deleted": -1},
+    ],
+    ids=str,
+)
+def test_fields_of_a_manifest_that_no_index_has(tmp_path: pathlib.Path, change: dict) -> None:
+    folder = tmp_path / "index"
+    build_index(folder, batches(0, 5), model="m")
+    values = json.loads((folder / "manifest.json").read_text()) | change
+    del values["digest"]
+    (folder / "manifest.json").write_text(json.dumps({**values, "digest": _digest(values)}))
+    with pytest.raises(ValueError, match=r"manifest\.json"):
+        Index(folder)
+
+
+@pytest.mark.parametrize("rows", [[5], [-1], [1, 1], [2, 1], [1.0], [[1]], [1]], ids=str)
+def test_deleted_rows_that_no_index_has(tmp_path: pathlib.Path, rows: list) -> None:
+    folder = tmp_path / "index"
+    build_index(folder, batches(0, 5), model="m")
+    delete_from_index(folder, ["d3", "d4"])
+    rewrite(folder / "deleted-00001.npy", np.array(rows))
+    with pytest.raises(ValueError, match="deleted-00001"):
+        Index(folder)
 
 
 def answers(folder: pathlib.Path) -> tuple:

@@ -1,6 +1,7 @@
 """Files are whole or absent, locks are held by one and freed by a kill, encodings are named."""
 
 import concurrent.futures
+import os
 import pathlib
 import re
 import signal
@@ -13,8 +14,10 @@ import pytest
 from bert_tf.system.files import (
     atomic_write,
     cache_folder,
+    check_writable,
     exclusive,
     new_folder_path,
+    output_fault,
     read_json,
     read_lines,
     write_json,
@@ -33,6 +36,32 @@ def test_writes_text_and_bytes_and_makes_folders(tmp_path: pathlib.Path) -> None
         file.write(b"\x00\xff")
     assert (tmp_path / "new" / "text").read_bytes() == b"na\xc3\xafve\n"
     assert (tmp_path / "bytes").read_bytes() == b"\x00\xff"
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_only_files_are_replaced(tmp_path: pathlib.Path, kind: str) -> None:
+    path = tmp_path / "path"
+    if kind == "device":
+        path.symlink_to("/dev/null")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    before = path.lstat()
+    with pytest.raises(ValueError, match=re.escape(str(path))), atomic_write(path):
+        pass
+    with pytest.raises(ValueError, match=f"--report_file={path}"):
+        check_writable(path, "report_file")
+    assert path.lstat() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_is_found_without_a_trace(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").touch()
+    for good in (tmp_path / "file", tmp_path, tmp_path / "new" / "folder"):
+        assert output_fault(good) == ""
+    for bad in (tmp_path / "file" / "x", tmp_path / ("x" * 300), pathlib.Path("/proc/none/x")):
+        assert output_fault(bad)
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_failure_keeps_the_old_file_and_leaves_nothing_else(tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,8 @@ import io
 import json
 import logging as python_logging
 import runpy
+import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
 
@@ -123,6 +125,18 @@ def test_wrong_flags_are_one_line(given) -> None:
     status, _, err = printed_by(lambda _: 0, given)
     (line,) = err.splitlines()
     assert status == 1 and line.startswith("ERROR: ") and is_harmless(line)
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "num_lines"),
+    [(">&-", 0, 0), ("<&- >&- 2>&-", 0, 0), (">/dev/full", 1, 1), ("| :", 0, 0)],
+)
+def test_standard_streams_that_cannot_be_written(closed, status, num_lines) -> None:
+    command = f"{sys.executable} -m bert_tf.search --help {closed}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == status
+    lines = done.stderr.splitlines()
+    assert len(lines) == num_lines and all(line.startswith("ERROR: ") for line in lines)
 
 
 def test_tables_escape_their_cells(capsys, tiny_vocab, tiny_config) -> None:

@@ -75,6 +75,7 @@ def test_texts_in_columns_of_any_form():
     columns = (["a", "b"], np.array(["c"], object), [["d", "e"], ("f",)])
     assert list(texts_in(columns)) == list("abcdef")
     assert list(texts_in({"input_word_ids": [1]})) == list(texts_in(b"x")) == []
+    assert list(texts_in(keras.ops.convert_to_tensor([["a"], ["ü"]]))) == ["a", "ü"]
 
 
 @pytest.mark.slow

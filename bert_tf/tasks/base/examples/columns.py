@@ -335,7 +335,10 @@ def is_empty(values: object) -> bool:
     """Returns whether a column, or a tuple of columns, has no values."""
     columns = values if isinstance(values, tuple) and values else (values,)
     for column in columns:
-        if isinstance(column, str | bytes) or not isinstance(column, Sized) or len(column):
+        if isinstance(column, str | bytes) or not isinstance(column, Sized):
+            return False
+        # An array without dimensions has no length, although its type is sized.
+        if getattr(column, "shape", None) == () or len(column):
             return False
     return True
 

@@ -3,6 +3,7 @@
 import pathlib
 import typing
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Self, Unpack
 
 import keras
@@ -336,7 +337,9 @@ def check_labels(labels: Sequence[Any]) -> tuple[str, ...]:
     if isinstance(labels, str) or not isinstance(labels, Sequence):
         raise ValueError(f"labels is {labels!r:.80}, expected a list of names: ['bad', 'good'].")
     names = tuple(map(str, labels))
-    if not names or "" in names:
+    # A missing value would become a class named "nan" or "None".
+    are_names = all(isinstance(label, str | Real) and label == label for label in labels)
+    if not names or "" in names or not are_names:
         raise ValueError(f"labels is {list(labels)!r:.80}, expected a name for each class.")
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"labels has {twice[0]!r} {names.count(twice[0])} times, expected once.")

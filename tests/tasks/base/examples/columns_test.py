@@ -133,6 +133,7 @@ def test_pairs_are_two_columns_or_a_list_of_pairs():
         ((("a", "b"), ("c", "d")), r"texts .*\('a', 'b'\), \('c', 'd'\)"),
         (["a", "\ud800"], r"texts\[1\]"),
         ([("a", "\ud800")], r"texts\[0\]"),
+        (np.array("a"), "texts .*'a'"),
     ):
         with pytest.raises(ValueError, match=message):
             read_pairs(values)

@@ -19,6 +19,7 @@ from bert_tf.corpus.beam_examples import fill_work_folder
 from bert_tf.corpus.example_files import describe, manifest_path, write_examples
 from bert_tf.corpus.google_examples import make_google_examples, pad_examples, read_google_documents
 from bert_tf.corpus.tfrecords import encode_examples, write_records
+from bert_tf.system.files import check_writable
 from bert_tf.text.kinds import check_kind
 from bert_tf.text.tokenization import make_tokenizer, read_vocab
 
@@ -72,6 +73,8 @@ def main(_: list[str]) -> None:
             hint = " (python -m bert_tf.build_vocab trains one)" if name == "vocab_file" else ""
             raise ValueError(f"--{name} is empty; give it{hint}.")
     output_files = list_output_files(FLAGS.output_file, FLAGS.num_shards)
+    for path in output_files:
+        check_writable(path, "output_file")
     if FLAGS.google_identical:
         check_google_flags(data, masking)
         write_google_examples(output_files, data, masking)

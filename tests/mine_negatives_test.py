@@ -133,9 +133,9 @@ def test_what_is_wrong_is_said_before_a_model_is_read(tmp_path, monkeypatch):
     assert re.search("--range_max=5 .*--range_min=5", refuse(**good, range_min=5, range_max=5))
     (tmp_path / "o").write_text("")
     assert f"--output_file {tmp_path}/o " in refuse(**good)
-    assert "--output_file ~/o " in refuse(**{**good, "output_file": "~/o"})
+    assert f"--output_file {tmp_path}/o " in refuse(**{**good, "output_file": "~/o"})
     within = {**good, "output_file": tmp_path / "o" / "mined.jsonl"}
-    assert re.search(r"mined\.jsonl.*\(File exists\);", refuse(**within))
+    assert re.search(r"mined\.jsonl.*\(Not a directory\);", refuse(**within))
 
 
 def test_what_the_model_cannot_tell_from_a_positive_is_no_negative(model, tmp_path):

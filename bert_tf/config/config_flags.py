@@ -174,6 +174,9 @@ def flagfile(*configs: Config) -> str:
     """Returns the text of a flagfile that reproduces these configurations.
 
     If the program has only some flags of a group, the others are left out, as they have no effect.
+
+    Raises:
+      ValueError: for a value with a line break, which would begin another flag.
     """
     lines = []
     for config in configs:
@@ -182,6 +185,8 @@ def flagfile(*configs: Config) -> str:
         defined = {name: value for name, value in values.items() if name in flags.FLAGS}
         for name, value in (defined or values).items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
+            if "\n" in text:
+                raise ValueError(f"--{name}={value!r} has a line break; rename what it names.")
             lines.append(f"--{name}={text}")
     return "\n".join(lines) + "\n"
 

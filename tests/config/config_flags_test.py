@@ -77,6 +77,11 @@ def test_the_home_folder_in_paths(monkeypatch, capsys) -> None:
     assert "--eval_file=~no_such_user/x" in capsys.readouterr().err
 
 
+def test_a_name_with_a_line_break_is_not_recorded() -> None:
+    with pytest.raises(ValueError, match="--eval_file="):
+        config_flags.flagfile(DataConfig(eval_file="a\n--random_seed=5"))
+
+
 def test_given_flags_without_effect_are_refused_recorded_ones_are_not() -> None:
     read = config_flags.from_flags
     with flagsaver.flagsaver():

@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_tf.inference.serving_models import load
-from bert_tf.tasks.base.serving.saved_models import read_card, versions
+from bert_tf.tasks.base.serving.saved_models import find_saved_model, read_card, versions
 from bert_tf.tasks.base.serving.saving import version_folders, writing
 from bert_tf.tasks.base.serving.saving.warmup import prediction_log
 from bert_tf.tasks.base.serving.saving.writing import save
@@ -97,6 +97,31 @@ def test_a_version_never_changes(exported) -> None:
         save(served, texts.parent, 7, "other")
     (ids.parent / "7").rmdir()
     assert versions(texts.parent) == [3]
+
+
+def test_versions_are_those_that_a_server_reads(tmp_path) -> None:
+    for name in ("3", "0007", "٨", "+9", "tmp", "9" * 19, "1" * 25):
+        (tmp_path / "toy" / name).mkdir(parents=True)
+    (tmp_path / "toy" / "8").touch()
+    (tmp_path / "toy" / "0007" / "saved_model.pb").touch()
+    assert versions(tmp_path / "toy") == [3, 7]
+    assert find_saved_model(tmp_path / "toy") == tmp_path / "toy" / "0007"
+    assert version_folders.next_version(tmp_path / "toy") == 9
+    with pytest.raises(ValueError, match="9223372036854775808"):
+        version_folders.check_new(tmp_path / "toy", 1 << 63)
+
+
+@pytest.mark.parametrize("name", ["toy", "toy_ids", "toy/1", "toy_ids/1"])
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_is_in_the_way_of_a_version_is_named(tmp_path, name, kind) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if kind == "file":
+        path.touch()
+    else:
+        path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=f"{path} "):
+        version_folders.check_new(tmp_path / "toy", 1)
 
 
 def test_nothing_is_left_of_a_full_disk(exported, tmp_path, monkeypatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from bert_tf.checkpoints.formats import write_checkpoint
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.tasks.classification.model import BertClassifier
+from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.multiple_choice.model import BertMultipleChoice
 from bert_tf.tasks.question_answering.model import BertSpanLabeler
 from bert_tf.tasks.tagging.model import BertTokenClassifier
@@ -259,6 +260,34 @@ def models(tmp_path_factory):
         kind: made.from_pretrained(write_model(folder / kind, kind))
         for kind, made in classes.items()
     }
+
+
+def test_data_that_cannot_be_trained_on_are_named(tmp_path):
+    texts, labels = ["a", "b", "the river", "c"], ["no", "yes", "no", "no"]
+    classifier = BertClassifier.from_pretrained(write_model(tmp_path / "c", "classifier"))
+    embedder = BertEmbedder.from_pretrained(write_model(tmp_path / "e", "embeddings"))
+    for model, data, options, message in (
+        (classifier, (texts, labels), {"sample_weight": [1, 0, -0.5, 1]}, r"weight\[2\] .*-0.5"),
+        (classifier, (texts, labels), {"validation_data": texts}, "validation_data .*4 "),
+        (embedder, ([],), {}, "x "),
+        (embedder, ([{"query": "a", "positive": "b"}],), {}, r"x\[0\] .*'query'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit(*data, **options)
+        assert model.train_function is None
+
+
+@pytest.mark.parametrize("value", [math.nan, None, ["b"]], ids=str)
+def test_labels_are_names(tmp_path, value):
+    folder = write_model(tmp_path / "m", "encoder")
+    with pytest.raises(ValueError, match="labels is"):
+        BertClassifier.from_pretrained(folder, labels=["a", value])
+
+
+def test_tensors_of_texts_are_texts(tmp_path):
+    model = BertClassifier.from_pretrained(write_model(tmp_path / "m", "classifier"))
+    texts = keras.ops.convert_to_tensor(["a [SEP] b", "the river"])
+    assert np.isfinite(model.fit(texts, ["no", "yes"], verbose=0).history["loss"]).all()
 
 
 def test_choices_are_checked(tmp_path):

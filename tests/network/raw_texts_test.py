@@ -332,10 +332,6 @@ def test_weights_and_numbers_that_do_not_fit(folder):
     model = start_model(folder)
     with pytest.raises(ValueError, match="1 .*sample_weight .*48 texts"):
         model.fit(TEXTS, NAMES, class_weight={NAMES[0]: 2.0}, sample_weight=[3.0])
-    with pytest.raises(ValueError, match=r"sample_weight\[1\] .*-0.5"):
-        model.fit(TEXTS, NAMES, sample_weight=[1.0, -0.5, *[1.0] * 46])
-    with pytest.raises(ValueError, match="validation_data .*48 "):
-        model.fit(TEXTS, NAMES, validation_data=TEXTS)
     with pytest.raises(ValueError, match="problem_type='regression' .*num_labels=1, .*3"):
         BertClassifier(model.config, num_labels=3, problem_type="regression")
 
@@ -394,9 +390,6 @@ def test_names_for_a_head_without_them(tmp_path):
         ({"labels": ["a", "a"]}, "labels .*'a' 2 "),
         ({"labels": ["a", ""]}, r"labels .*\['a', ''\]"),
         ({"labels": []}, r"labels .*\[\],"),
-        ({"labels": ["a", math.nan]}, "labels .*nan"),
-        ({"labels": ["a", None]}, "labels .*None"),
-        ({"labels": [["a"], ["b"]]}, r"labels .*\[\['a'\]"),
         ({"labels": LABELS, "num_labels": 3}, "num_labels .*3, .*2 labels"),
         ({"labels": LABELS, "problem_type": "many"}, "problem_type .*'many', .*single_label"),
         ({"labels": LABELS, "long_texts": "body"}, "long_texts .*'body', .*head, tail"),

@@ -45,6 +45,7 @@ class LiteModel(RowModel):
     """
 
     def __init__(self, path: str | os.PathLike, num_threads: int = 1) -> None:
+        os.fspath(path).encode()  # LiteRT takes names in UTF-8 alone: the error shows this one.
         try:
             with open_zip(path) as archive:
                 content = read_member(archive, CARD_NAME, path)

@@ -4,6 +4,7 @@ NAME/VERSION/  saved_model.pb  variables/  assets.extra/bert_tf.json
 """
 
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -22,12 +23,21 @@ from bert_tf.tasks.base.serving.metadata import (
 EXTRA = "assets.extra"
 CHECKSUMS = f"{EXTRA}/checksums.json"
 MODEL_NAME = "saved_model.pb"
+MAX_VERSION = (1 << 63) - 1  # of TensorFlow Serving, which overlooks folders of larger numbers
+
+
+def version_paths(folder: pathlib.Path) -> dict[int, pathlib.Path]:
+    """Returns the folders in a model's folder whose names TensorFlow Serving reads as versions."""
+    paths = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if re.fullmatch("[0-9]+", path.name) and len(path.name) < 20 and path.is_dir():
+            paths[int(path.name)] = path
+    return {number: paths[number] for number in sorted(paths) if number <= MAX_VERSION}
 
 
 def versions(folder: pathlib.Path) -> list[int]:
-    """Returns the versions in a model's folder, ascending: the folders whose names are numbers."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(name) for name in names if name.isdecimal())
+    """Returns the versions in a model's folder, ascending."""
+    return list(version_paths(folder))
 
 
 def find_saved_model(folder: pathlib.Path) -> pathlib.Path | None:
@@ -38,10 +48,10 @@ def find_saved_model(folder: pathlib.Path) -> pathlib.Path | None:
     """
     if (folder / MODEL_NAME).is_file():
         return folder
-    numbers = versions(folder)
-    if not numbers:
+    paths = version_paths(folder)
+    if not paths:
         return None
-    newest = folder / str(numbers[-1])
+    newest = paths[max(paths)]
     return newest if (newest / MODEL_NAME).is_file() else None
 
 

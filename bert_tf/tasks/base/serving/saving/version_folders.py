@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterator
 
 from bert_tf.system.temporaries import temporary
-from bert_tf.tasks.base.serving.saved_models import versions
+from bert_tf.tasks.base.serving.saved_models import MAX_VERSION, versions
 
 
 def ids_folder(folder: pathlib.Path) -> pathlib.Path:
@@ -18,17 +18,30 @@ def ids_folder(folder: pathlib.Path) -> pathlib.Path:
 
 def next_version(folder: pathlib.Path) -> int:
     """Returns the version after the highest one of a text model and its ids model."""
-    return 1 + max([0, *versions(folder), *versions(ids_folder(folder))])
+    models = (folder, ids_folder(folder))
+    version = 1 + max([0, *versions(models[0]), *versions(models[1])])
+    while any(_is_taken(model / str(version)) for model in models):  # by a file
+        version += 1
+    return version
 
 
 def check_new(folder: pathlib.Path, version: int) -> None:
-    """Raises ValueError if a version already exists."""
-    for path in (folder / str(version), ids_folder(folder) / str(version)):
-        if path.exists():
+    """Raises ValueError if a version already exists, or a model's folder is something else."""
+    if version > MAX_VERSION:
+        raise ValueError(f"version is {version}, expected at most {MAX_VERSION}.")
+    for model in (folder, ids_folder(folder)):
+        if _is_taken(model) and not model.is_dir():
+            raise ValueError(f"{model} is not a folder; name another folder for the model.")
+        path = model / str(version)
+        if _is_taken(path):
             raise ValueError(
                 f"{path} already exists, and a version never changes; leave --version out for the "
                 f"next one."
             )
+
+
+def _is_taken(path: pathlib.Path) -> bool:
+    return path.exists() or path.is_symlink()
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def _is_set(setting: str) -> bool:
 
 def check_new_file(name: str) -> None:
     """Raises ValueError if the file of a flag exists or cannot be written."""
-    path = pathlib.Path(flags.FLAGS[name].value).expanduser()
+    path = pathlib.Path(str(flags.FLAGS[name].value)).expanduser()
     if path.exists() or path.is_symlink():
         raise ValueError(f"--{name} {path} exists; delete it or name another.")
     check_writable(path, name)

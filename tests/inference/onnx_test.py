@@ -330,6 +330,12 @@ def test_what_cannot_be_loaded(tmp_path):
     card = read_json(file.parent / "bert_tf.json")
     write_json(file.parent / "bert_tf.json", {**card, "weights": {weights.name: file_crc(weights)}})
     assert bert_tf.load(folder).kind == "classifier"
+    vocab = file.with_name("vocab.txt")
+    words = vocab.read_bytes()
+    vocab.write_bytes(words.replace(b"the", b"teh"))
+    with pytest.raises(ValueError, match="onnx/vocab.txt"):
+        bert_tf.load(folder)
+    vocab.write_bytes(words)
     data = file.with_name("model.onnx_data")
     weights_content = bytearray(data.read_bytes())
     weights_content[-1] ^= 1

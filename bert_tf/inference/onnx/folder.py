@@ -112,11 +112,10 @@ def _write_files(
     onnx.save_model(model, file, save_as_external_data=True, location=data.name)
     del model
     onnx.checker.check_model(str(file))
-    checksums = {FILE.name: file_crc(file)}
     if data.is_file():  # Small weights are in the file itself.
         data.chmod(file.stat().st_mode)  # onnx makes it unreadable for others.
-        checksums[data.name] = file_crc(data)
     serving.vocab.write(folder / serving.vocab.file_name)
+    checksums = {path.name: file_crc(path) for path in sorted(folder.iterdir())}
     weights = {name: file_crc(one) for name, one in weights_beside(beside).items()}
     card = {**serving.card(), **origin, "outputs": outputs, "weights": weights}
     card["settings"] = settings_checksums(beside)

@@ -142,7 +142,7 @@ def open_session(path: pathlib.Path, num_threads: int = 0) -> Any:
 
 
 def check_is_current(path: pathlib.Path, card: Metadata) -> None:
-    """Checks that a file and its data are the exported ones, from the weights of their folder.
+    """Checks that a file, its data and vocabulary are the exported ones, of their folder's weights.
 
     Settings beside it that have changed since are not read, which a warning says.
 
@@ -150,8 +150,9 @@ def check_is_current(path: pathlib.Path, card: Metadata) -> None:
       ValueError: if the file has changed, or the folder has other weights that are newer.
     """
     checksums = _checksums(path, card, "checksums")
-    for file in (path, weights_file(path)):
-        checksum = checksums.get(file.name)
+    for name in dict.fromkeys([path.name, weights_file(path).name, *checksums]):
+        file = path.with_name(name)
+        checksum = checksums.get(name)
         if file.is_file() and file_crc(file) != checksum:
             raise ValueError(f"{file} was changed after it was written; export the model again.")
         if checksum and not file.is_file():

@@ -121,7 +121,7 @@ def list_output_files(output_file: str, num_shards: int) -> list[pathlib.Path]:
         names = [f"{names[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
     if len(set(names)) < len(names):
         raise ValueError(f"--output_file names a file twice: {names}.")
-    return list(map(pathlib.Path, names))
+    return [pathlib.Path(name).expanduser() for name in names]
 
 
 def check_mask_flags(masking: MaskingConfig) -> None:

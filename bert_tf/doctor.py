@@ -60,7 +60,7 @@ def main(_: list[str]) -> int:
         diagnoses += diagnose(name, vocab)
     show(screen(diagnoses))
     if FLAGS.report_file:
-        with atomic_write(FLAGS.report_file) as file:
+        with atomic_write(pathlib.Path(FLAGS.report_file).expanduser()) as file:
             file.write(page(diagnoses))
         show(f"Report: {escaped(FLAGS.report_file)}")
     else:

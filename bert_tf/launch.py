@@ -111,7 +111,8 @@ class Workers:
         self.words = words
         self.grace_seconds = config.grace_seconds
         self.gpu_shares = share_gpus(config.local_workers)
-        folder = pathlib.Path(config.worker_logs or tempfile.mkdtemp(prefix="bert_tf_workers_"))
+        logs = config.worker_logs or tempfile.mkdtemp(prefix="bert_tf_workers_")
+        folder = pathlib.Path(logs).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         self.logs = [folder / f"worker-{index}.log" for index in range(config.local_workers)]
         logging.info("The output of workers 1 and up is in %s/worker-*.log.", folder)

@@ -83,4 +83,4 @@ def test_the_home_folder_is_meant_by_its_sign(tmp_path, monkeypatch) -> None:
     finish(run("build_vocab", **files, vocab_size=80, num_workers=1))
     assert {path.name for path in tmp_path.iterdir()} == {"corpus.txt", "v.txt"}
     assert read_vocab("~/v.txt") == Vocab.read(tmp_path / "v.txt")
-    assert f"--vocab_file {tmp_path}/v.txt" in fail(run("build_vocab", **files))
+    assert "--vocab_file ~/v.txt" in fail(run("build_vocab", **files))

@@ -133,7 +133,7 @@ def test_what_is_wrong_is_said_before_a_model_is_read(tmp_path, monkeypatch):
     assert re.search("--range_max=5 .*--range_min=5", refuse(**good, range_min=5, range_max=5))
     (tmp_path / "o").write_text("")
     assert f"--output_file {tmp_path}/o " in refuse(**good)
-    assert f"--output_file {tmp_path}/o " in refuse(**{**good, "output_file": "~/o"})
+    assert "--output_file ~/o " in refuse(**{**good, "output_file": "~/o"})
     within = {**good, "output_file": tmp_path / "o" / "mined.jsonl"}
     assert re.search(r"mined\.jsonl.*\(Not a directory\);", refuse(**within))
 

@@ -5,10 +5,14 @@ cover a few unused bytes of the index and bytes after the last tensor: a damaged
 either refused or gives the values that were written.
 """
 
+import contextlib
 import glob
+import os
 import pathlib
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -27,33 +31,38 @@ def read_bundle(prefix: str, *names: str) -> dict[str, np.ndarray]:
     Raises:
       ValueError: if it is no readable checkpoint.
     """
-    _check_files(prefix)
-    try:
-        reader = tf.train.load_checkpoint(prefix)
+    with _reader(prefix) as reader:
         return {
             name: np.asarray(reader.get_tensor(name))
             for name in names or reader.get_variable_to_shape_map()
         }
-    except READING_ERRORS as error:
-        raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
 
 
 def bundle_names(prefix: str) -> list[str]:
     """Returns the names of the tensors, without reading them; ValueError if it is not readable."""
-    _check_files(prefix)
-    try:
-        return [name for name, _ in tf.train.list_variables(prefix)]
-    except READING_ERRORS as error:
-        raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
+    with _reader(prefix) as reader:
+        return sorted(reader.get_variable_to_shape_map())
 
 
-def _check_files(prefix: str) -> None:
-    """Raises ValueError if a file of a checkpoint is a pipe or a device."""
-    path = pathlib.Path(prefix)
-    for file in path.parent.glob(f"{glob.escape(path.name)}.*"):
-        # The files that TensorFlow opens; a read of a pipe would never end.
-        if file.name.removeprefix(path.name).startswith((".index", ".data-")):
-            check_regular(file)
+@contextlib.contextmanager
+def _reader(prefix: str) -> Iterator[Any]:
+    """Opens a checkpoint; ValueError if it is not readable, or one of its files is no file."""
+    path = pathlib.Path(prefix).absolute()
+    with tempfile.TemporaryDirectory() as folder:
+        opened = prefix
+        # TensorFlow takes a prefix for a pattern: one with its signs is read by another name.
+        if glob.escape(prefix) != prefix:
+            opened = os.path.join(folder, "model")  # noqa: PTH118
+        for file in path.parent.glob(f"{glob.escape(path.name)}.*"):
+            ending = file.name.removeprefix(path.name)
+            # The files that TensorFlow opens; a read of a pipe would never end.
+            if ending.startswith((".index", ".data-")):
+                check_regular(file)
+                pathlib.Path(folder, f"model{ending}").symlink_to(file)
+        try:
+            yield tf.train.load_checkpoint(opened)
+        except READING_ERRORS as error:
+            raise ValueError(f"{prefix} is not a readable TensorFlow checkpoint: {error}") from None
 
 
 def host_copies(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
@@ -67,6 +76,7 @@ def host_copies(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
 
 def write_bundle(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
     """Writes tensors by name; tf.errors.OpError if writing fails."""
+    prefix.encode()  # TensorFlow takes names in UTF-8 alone: the error shows this one.
     names = list(tensors)
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(

@@ -34,8 +34,6 @@ FILE_FLAGS = (
     "dir",
     "checkpoint",
     "input",
-    "output",
-    "index",
     "model",
     "teacher",
 )  # endings of the names of flags with paths
@@ -132,6 +130,8 @@ def from_flags(cls: type[ConfigType]) -> ConfigType:
     """
     names = [field.name for field in dataclasses.fields(cls) if field.name in flags.FLAGS]
     values = {name: flags.FLAGS[name].value for name in names}
+    if "output_dir" in values:  # Shells do not expand ~ in --output_dir=~/run.
+        values["output_dir"] = os.path.expanduser(str(values["output_dir"]))  # noqa: PTH111
     config = cls.from_dict(values)
     config.check_needs(given(cls))
     return config
@@ -186,7 +186,7 @@ def flagfile(*configs: Config) -> str:
         for name, value in (defined or values).items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             if "\n" in text:
-                raise ValueError(f"--{name}={value!r} has a line break; rename what it names.")
+                raise ValueError(f"--{name}={value!r} has a line break; rename the file.")
             lines.append(f"--{name}={text}")
     return "\n".join(lines) + "\n"
 
@@ -361,8 +361,8 @@ def _check_paths(written: Sequence[str]) -> None:
 
     The same for those of `written`, whose files the program writes, and cannot.
     """
-    for name in written:
-        path = flags.FLAGS[name].value if name in flags.FLAGS else ""
+    for name in sorted(set(written).intersection(flags.FLAGS)):
+        path = flags.FLAGS[name].value
         if path and (fault := output_fault(path)):
             raise ValueError(f"--{name}={path} {fault}; name one in a writable folder.")
     for name in MODEL_FLAGS:
@@ -408,20 +408,6 @@ def _check_finite() -> None:
             raise flags.IllegalFlagValueError(f"flag --{name}={value}: expected a finite number")
 
 
-def _expand_home() -> None:
-    """Replaces ~ at the beginning of paths, which shells leave in --output_dir=~/run."""
-    for name in flags.FLAGS:
-        value = flags.FLAGS[name].value
-        if not (isinstance(value, str) and name.endswith(FILE_FLAGS) and "~" in value):
-            continue
-        paths = []
-        for path in value.split(","):
-            paths.append(os.path.expanduser(path.strip()))  # noqa: PTH111
-            if paths[-1].startswith("~"):
-                raise flags.IllegalFlagValueError(f"flag --{name}={value}: {path} names no user")
-        flags.FLAGS[name].value = ",".join(paths)
-
-
 def parse(arguments: list[str]) -> list[str]:
     """Parses a command line, with the package's flagfiles; returns arguments that are not flags.
 
@@ -438,7 +424,6 @@ def parse(arguments: list[str]) -> list[str]:
         _show_help(arguments)
         words = flags.FLAGS(list(arguments))
         _check_finite()
-        _expand_home()
         warn_of_fields(by_hand)
         return words
     except flags.Error as error:

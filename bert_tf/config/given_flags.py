@@ -1,5 +1,6 @@
 """Checks of flags that are in no configuration: missing ones, and those without effect."""
 
+import os
 import pathlib
 from collections.abc import Iterable, Mapping
 
@@ -43,7 +44,7 @@ def _is_set(setting: str) -> bool:
 
 def check_new_file(name: str) -> None:
     """Raises ValueError if the file of a flag exists or cannot be written."""
-    path = pathlib.Path(str(flags.FLAGS[name].value)).expanduser()
-    if path.exists() or path.is_symlink():
+    path = str(flags.FLAGS[name].value)
+    if os.path.lexists(pathlib.Path(path).expanduser()):
         raise ValueError(f"--{name} {path} exists; delete it or name another.")
     check_writable(path, name)

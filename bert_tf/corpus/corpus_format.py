@@ -75,10 +75,7 @@ def _decompressed(path: str) -> Iterator[io.BufferedReader]:
 
 
 class _LimitedRatio(LimitedFile):
-    """A decompressed stream that ends with an error if its content is far larger than the file.
-
-    The same if it ends before the file does: bz2 and lzma leave out what follows a damaged part.
-    """
+    """A decompressed stream that ends with an error if its content is far larger than the file."""
 
     def __init__(self, stream: Any, file: IO[bytes], path: str) -> None:
         super().__init__(stream)
@@ -94,6 +91,7 @@ class _LimitedRatio(LimitedFile):
                 f"{self._path} unpacks to more than {self._most} bytes, over {MAX_TEXT_RATIO} "
                 "times its size; if this is right, decompress it first."
             )
+        # bz2 and lzma leave out what follows a damaged part.
         if not count and self._compressed.tell() < self._size:
             raise OSError(f"{self._size - self._compressed.tell()} bytes at its end are not read")
         return count

@@ -242,11 +242,9 @@ def _lay_out(
 
 
 def has_largest_keys(keys: tf.Tensor, counts: tf.Tensor, most: int) -> tf.Tensor:
-    """Returns whether a key is among the largest of its row, as many as its count; bool [B, T].
+    """Returns whether each key is among the largest of its row, bool [B, T].
 
-    Args:
-      keys: uint64 [B, T], random: equal ones practically do not occur.
-      counts: int32 [B], at most `most`.
+    They are as many as its count, at most `most`; equal 64-bit keys practically do not occur.
     """
     largest = tf.math.top_k(keys, tf.minimum(most, tf.shape(keys)[1])).values
     last = tf.clip_by_value(counts, 1, tf.shape(largest)[1]) - 1

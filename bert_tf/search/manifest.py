@@ -194,23 +194,21 @@ def _read_values(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _check_fields(fields: dict[str, Any], path: pathlib.Path) -> None:
-    """Raises ValueError for a field that no index can have, as its files are read by them."""
+    """Raises ValueError for a value that no index can have, as its files are read by it."""
     for field in dataclasses.fields(Manifest):
-        if field.type in (str, bool, int):
+        if field.type is int:
+            json_field(fields, field.name, int, path, least=0)
+        elif field.type in (str, bool):
             json_field(fields, field.name, field.type, path)
-    for name, choices in (("dtype", DTYPES), ("similarity", SIMILARITIES)):
-        json_field(fields, name, str, path, choices=choices)
-    for name in ("first_segment", "deleted", "deletions", "passages", "passage_overlap"):
-        json_field(fields, name, int, path, least=0)
+    json_field(fields, "dtype", str, path, choices=DTYPES)
+    json_field(fields, "similarity", str, path, choices=SIMILARITIES)
     json_field(fields, "rescore", str, path, choices=RESCORING[fields["dtype"]])
-    counts = [fields["segments"], fields["vector_counts"]]
-    for numbers in counts:
-        if not isinstance(numbers, list | tuple) or [n for n in numbers if type(n) is not int]:
-            raise ValueError(f"{path}: {numbers!r:.100} are no counts; build the index again.")
-    if not counts[0] or len(counts[0]) != len(counts[1]) or min(map(min, counts)) < 0:
-        raise ValueError(f"{path}: its segments have {counts[0]} documents and {counts[1]} vectors")
-    if not 0 < fields["dimension"] <= MAX_DIMENSION:
-        raise ValueError(f"{path}: dimension is {fields['dimension']}; expected 1 or more.")
+    documents = json_field(fields, "segments", list, path)
+    vectors = json_field(fields, "vector_counts", list, path)
+    are_counts = all(type(number) is int and number >= 0 for number in [*documents, *vectors])
+    is_bounded = 0 < fields["dimension"] <= MAX_DIMENSION
+    if not (are_counts and is_bounded and len(documents) == len(vectors) > 0):
+        raise ValueError(f"{path} has no valid dimension, segments and vector_counts.")
     for name, entry in json_field(fields, "files", dict, path).items():
         is_entry = isinstance(entry, list) and list(map(type, entry)) == [int, str]
         if pathlib.Path(name).name != name or not is_entry:

@@ -98,7 +98,13 @@ class Index:
         self._stored_rows: np.ndarray | None = None
         self._vector_rows: np.ndarray | None = None
         if manifest.deleted_file:
-            self.deleted = self._read_deleted(manifest)
+            rows = self.deleted = np.array(map_array(self.folder / manifest.deleted_file))
+            ascend = np.diff(rows, prepend=-1, append=sum(manifest.segments)) > 0
+            if rows.dtype != np.int64 or rows.shape != (manifest.deleted,) or not ascend.all():
+                raise ValueError(
+                    f"{self.folder / manifest.deleted_file} holds other rows than the "
+                    f"{manifest.deleted} that are deleted; build the index again."
+                )
             self._stored_rows = np.delete(np.arange(sum(manifest.segments)), self.deleted)
         shares_vectors = any("rows" in segment.arrays for segment in self.segments)
         if manifest.deleted_file or shares_vectors:
@@ -106,18 +112,6 @@ class Index:
             self._find_documents(np.delete(rows, self.deleted))
         self.ids = StoredStrings([part.ids for part in self.segments], self._stored_rows)
         self._texts = StoredStrings([part.texts for part in self.segments], self._stored_rows)
-
-    def _read_deleted(self, manifest: Manifest) -> np.ndarray:
-        path = self.folder / manifest.deleted_file
-        rows = np.array(map_array(path))
-        inside = np.concatenate([[-1], rows.ravel(), [sum(manifest.segments)]])
-        is_right = rows.shape == (manifest.deleted,) and rows.dtype == np.int64
-        if not is_right or (np.diff(inside) <= 0).any():
-            raise ValueError(
-                f"{path} does not hold {manifest.deleted} rows in ascending order; build the index "
-                "again."
-            )
-        return rows
 
     def _find_documents(self, vector_rows: np.ndarray) -> None:
         """Finds the documents of each vector, from the row of each document's vector."""

@@ -103,7 +103,9 @@ def check_writable(path: str | os.PathLike, flag: str) -> None:
       ValueError: naming the flag, if it is a folder, or its folder cannot be written.
     """
     path = pathlib.Path(path).expanduser()
-    fault = output_fault(path) or ("is a folder" if path.is_dir() else "")
+    fault = output_fault(path)
+    if path.is_dir():
+        fault = "is a folder"
     if fault:
         raise ValueError(f"--{flag}={path} {fault}; name a file in a writable folder.")
 

@@ -68,12 +68,10 @@ def show(text: str = "") -> None:
 
 
 def open_closed_streams() -> None:
-    """Opens the null device for standard streams that were closed, as by `>&-` in a shell.
-
-    Otherwise the next file that is opened would get the text that C++ code prints.
-    """
+    """Opens the null device for standard streams that were closed, as by `>&-` in a shell."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # The lowest free descriptor is that of the stream.
+        # Else the next file to be opened has the descriptor, and gets what C++ code prints.
+        if getattr(sys, name) is None:
             setattr(sys, name, pathlib.Path(os.devnull).open(mode, encoding="utf8"))
 
 

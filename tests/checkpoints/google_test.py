@@ -47,6 +47,10 @@ def test_prefix_index_and_folder_are_one(tmp_path):
         assert_same(read_checkpoint(path), made)
     (folder / "checkpoint").unlink()
     assert_same(read_checkpoint(folder), made)
+    # TensorFlow takes a prefix for a pattern.
+    folder = folder.rename(tmp_path / "[model] *?")
+    for path in (folder, folder / "bert_model.ckpt"):
+        assert_same(read_checkpoint(path), made)
 
 
 def test_training_state_is_left_out_and_the_classifier_has_googles_name(tmp_path):

@@ -66,15 +66,11 @@ def test_the_flag_of_a_missing_file_is_named(tmp_path) -> None:
         assert said(fail, ValueError(f"--eval_file={missing}: none")).count("eval_file") == 1
 
 
-def test_the_home_folder_in_paths(monkeypatch, capsys) -> None:
+def test_the_home_folder_of_an_output_dir(monkeypatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
     with flagsaver.flagsaver():
-        config_flags.parse(["program", "--output_dir=~/run", "--input_file=a~b, ~/*.txt,~/c"])
+        flags.FLAGS(["program", "--output_dir=~/run"])
         assert config_flags.from_flags(TrainingConfig).output_dir == "/home/ada/run"
-        assert flags.FLAGS.input_file == "a~b,/home/ada/*.txt,/home/ada/c"
-    with flagsaver.flagsaver(), pytest.raises(SystemExit):
-        config_flags.parse(["program", "--eval_file=~no_such_user/x"])
-    assert "--eval_file=~no_such_user/x" in capsys.readouterr().err
 
 
 def test_a_name_with_a_line_break_is_not_recorded() -> None:

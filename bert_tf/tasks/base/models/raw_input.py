@@ -105,8 +105,7 @@ class RawInput:
         x = given.x
         y = given.y
         if isinstance(x, list | tuple) and (not x or isinstance(x[0], Mapping)):
-            first = f"x[0] is {x[0]!r:.80}" if x else "x is empty"
-            raise ValueError(f"fit: {first}, expected texts, or a dict or dataset of ids.")
+            raise ValueError(f"fit: x is {x!r:.80}, expected texts, or a dict or dataset of ids.")
         class_weight = given.class_weight
         options: dict[str, Any] = {"shuffle": False}
         if isinstance(x, tf.data.Dataset):

@@ -451,17 +451,13 @@ class TextModel(FromPretrained, abc.ABC):
         """Gives each row the weight of its example; `owners` is the index of the example."""
         if weights is not None:
             of_examples = read_numbers(weights, count, "sample_weight")
-            row = int(of_examples.argmin())
-            if of_examples[row] < 0:  # Training would make the answer worse.
-                value = f"{of_examples[row]:g}"
-                raise ValueError(f"sample_weight[{row}] is {value}, expected 0 or more.")
+            least = of_examples.min()
+            if least < 0:  # Training would make the answer worse.
+                raise ValueError(f"sample_weight has {least:g}, expected 0 or more.")
             examples.rows.labels["example_weights"] = of_examples[owners]
 
     def unpack_texts(self, data: KerasInput) -> tuple[Any, Any, Any]:
         """Returns x, y and weights of validation data."""
         if isinstance(data, list | tuple) and len(data) > 3:
-            raise ValueError(
-                f"validation_data has {len(data)} parts, expected (texts, labels) or (texts, "
-                "labels, sample_weight)."
-            )
+            raise ValueError(f"validation_data has {len(data)} parts, expected (texts, labels).")
         return keras.utils.unpack_x_y_sample_weight(data)

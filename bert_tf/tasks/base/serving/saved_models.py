@@ -4,7 +4,6 @@ NAME/VERSION/  saved_model.pb  variables/  assets.extra/bert_tf.json
 """
 
 import pathlib
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,18 +25,14 @@ MODEL_NAME = "saved_model.pb"
 MAX_VERSION = (1 << 63) - 1  # of TensorFlow Serving, which overlooks folders of larger numbers
 
 
-def version_paths(folder: pathlib.Path) -> dict[int, pathlib.Path]:
+def versions(folder: pathlib.Path) -> dict[int, pathlib.Path]:
     """Returns the folders in a model's folder whose names TensorFlow Serving reads as versions."""
     paths = {}
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if re.fullmatch("[0-9]+", path.name) and len(path.name) < 20 and path.is_dir():
+    for path in folder.glob("[0-9]*"):
+        is_number = path.name.isascii() and path.name.isdecimal()
+        if is_number and int(path.name) <= MAX_VERSION and path.is_dir():
             paths[int(path.name)] = path
-    return {number: paths[number] for number in sorted(paths) if number <= MAX_VERSION}
-
-
-def versions(folder: pathlib.Path) -> list[int]:
-    """Returns the versions in a model's folder, ascending."""
-    return list(version_paths(folder))
+    return dict(sorted(paths.items()))
 
 
 def find_saved_model(folder: pathlib.Path) -> pathlib.Path | None:
@@ -48,7 +43,7 @@ def find_saved_model(folder: pathlib.Path) -> pathlib.Path | None:
     """
     if (folder / MODEL_NAME).is_file():
         return folder
-    paths = version_paths(folder)
+    paths = versions(folder)
     if not paths:
         return None
     newest = paths[max(paths)]

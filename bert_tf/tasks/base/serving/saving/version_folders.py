@@ -20,7 +20,7 @@ def next_version(folder: pathlib.Path) -> int:
     """Returns the version after the highest one of a text model and its ids model."""
     models = (folder, ids_folder(folder))
     version = 1 + max([0, *versions(models[0]), *versions(models[1])])
-    while any(_is_taken(model / str(version)) for model in models):  # by a file
+    while any(os.path.lexists(model / str(version)) for model in models):  # by a file
         version += 1
     return version
 
@@ -30,18 +30,14 @@ def check_new(folder: pathlib.Path, version: int) -> None:
     if version > MAX_VERSION:
         raise ValueError(f"version is {version}, expected at most {MAX_VERSION}.")
     for model in (folder, ids_folder(folder)):
-        if _is_taken(model) and not model.is_dir():
+        if os.path.lexists(model) and not model.is_dir():
             raise ValueError(f"{model} is not a folder; name another folder for the model.")
         path = model / str(version)
-        if _is_taken(path):
+        if os.path.lexists(path):
             raise ValueError(
                 f"{path} already exists, and a version never changes; leave --version out for the "
                 f"next one."
             )
-
-
-def _is_taken(path: pathlib.Path) -> bool:
-    return path.exists() or path.is_symlink()
 
 
 @contextlib.contextmanager

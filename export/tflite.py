@@ -16,7 +16,7 @@ compared with the float32 model; a file that loses more than --max_loss points i
 import dataclasses
 
 from bert_tf.config import Config, config_flags, option
-from bert_tf.config.given_flags import check_new_file
+from bert_tf.config.given_flags import check_needs, check_new_file
 from bert_tf.system.printable import show
 from bert_tf.tasks.base.serving.metadata import ROW_OUTPUTS
 
@@ -72,6 +72,7 @@ def main(_: list[str]) -> None:
         raise ValueError("Give a trained model as --model_dir and a file as --output_file.")
 
     check_new_file("output_file")
+    check_needs({"calibration_file": "quantize=int8"})
 
     from export.lite.writing import write
 

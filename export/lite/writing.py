@@ -124,7 +124,7 @@ def make_check(
             )
         texts = examples.texts[:: math.ceil(len(examples.texts) / NUM_COMPARED_ROWS)]
         logging.info("Scoring on %d examples of %s.", len(examples.texts), examples.source)
-    max_loss = MAX_LOSS[form] if request.max_loss < 0 else request.max_loss
+    max_loss = MAX_LOSS[form] if request.max_loss == -1 else request.max_loss
 
     def check(path: pathlib.Path) -> Verdict:
         rows = open_file(path)

@@ -345,6 +345,8 @@ def test_existing_file_stays(tmp_path):
     output.write_text("mine")
     printed = fail(run("export.tflite", model_dir=tmp_path / "none", output_file=output))
     assert f"--output_file {output}" in printed and output.read_text() == "mine"
+    given = {"model_dir": tmp_path / "none", "output_file": tmp_path / "new.tflite"}
+    assert "--quantize=int8" in fail(run("export.tflite", **given, calibration_file="texts.txt"))
 
 
 @pytest.fixture

@@ -98,7 +98,9 @@ def test_a_search_finds_what_a_slow_twin_finds(tmp_path, model, files, dtype, fa
     assert_close(np.stack([hits.scores for hits in found]), scores)
     np.testing.assert_array_equal(np.stack([hits.rows for hits in found]), rows)
     assert index.ids == [*TEXTS] and index.texts == [*TEXTS.values()]
-    assert rows[1].tolist().index(1) + 1 == rows[1].tolist().index(4)  # Equal texts by row.
+    # Equal texts are neighbours; a matrix product may round them differently.
+    ranks = rows[1].tolist()
+    assert abs(ranks.index(1) - ranks.index(4)) == 1
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf.config import MaskingConfig
 from bert_tf.corpus import masking
 from bert_tf.corpus.mask_draws import SELECT, MaskDraws
+from bert_tf.corpus.span_masking import has_largest_keys
 from bert_tf.corpus.splitmix import numpy_random_bits
 from bert_tf.text.vocab import Vocab
 from tests.shared_data import golden_file
@@ -437,3 +438,10 @@ def test_shares_of_examples_are_drawn_evenly():
 def test_masks_that_contradict_each_other(fields, message):
     with pytest.raises(ValueError, match=message):
         MaskingConfig(**fields)
+
+
+def test_largest_keys_of_rows():
+    keys = np.array([[5, 9, 7, 1], [5, 9, 7, 1], [5, 9, 7, 1]], np.uint64)
+    found = has_largest_keys(tf.constant(keys), tf.constant([0, 2, 3]), most=3)
+    expected = [[0, 0, 0, 0], [0, 1, 1, 0], [1, 1, 1, 0]]
+    np.testing.assert_array_equal(found, np.array(expected, bool))

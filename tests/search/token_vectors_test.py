@@ -63,6 +63,16 @@ def test_equal_documents_are_in_order():
     assert rows.tolist() == [[0, 1, 2, 3, 4]]
 
 
+def test_without_some_documents_it_is_the_index_of_the_others():
+    documents = unit_vectors(3, 0, 20, 1, 7)
+    names = list("abcde")
+    rest = TokenIndex.of(documents, "int8", names, texts=names).without([0, 3])
+    expected = TokenIndex.of([documents[row] for row in (1, 2, 4)], "int8")
+    for name in ("vectors", "starts", "scales"):
+        np.testing.assert_array_equal(getattr(rest, name), getattr(expected, name))
+    assert rest.ids == rest.texts == ["b", "c", "e"]
+
+
 @pytest.mark.parametrize("similarity", maxsims.MAXSIM)
 def test_a_store_in_the_graph_finds_the_same(monkeypatch, similarity):
     monkeypatch.setattr("bert_tf.search.serving.CHUNK_ROWS", 8)

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_tf.corpus.corpus_format import COMPRESSED, open_decompressed
-from bert_tf.system.files import MAX_DATA_BYTES, read_json_data
+from bert_tf.corpus.text_lines import MAX_LINE_BYTES
+from bert_tf.system.files import read_json_data
 from bert_tf.tasks.base.examples.row_errors import RowError
 from bert_tf.tasks.base.examples.tables import read_json_rows
 
@@ -63,8 +64,8 @@ def _holds_rows(path: str | os.PathLike) -> bool:
     if pathlib.PurePath(path).suffix.lower() in (".jsonl", *COMPRESSED):
         return True
     with open_decompressed(str(pathlib.Path(path).expanduser())) as file:
-        # Longer lines are documents that are too large; see `read_json_data`.
-        lines = filter(bytes.strip, iter(lambda: file.readline(MAX_DATA_BYTES + 1), b""))
+        # No row is longer: such a line is a document, or too large for both.
+        lines = filter(bytes.strip, iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""))
         first = next(lines, b"").decode("utf-8-sig", errors="replace").strip()
         has_more = next(lines, None) is not None
     if first.startswith("["):

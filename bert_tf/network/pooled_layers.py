@@ -25,7 +25,7 @@ def add_layers(model: keras.Model, steps: Sequence[Step], initializer_range: flo
             kernel = initializer(initializer_range)
             is_square = step.in_features == step.out_features
             if is_square and step.activation == "linear" and not (step.use_bias or step.residual):
-                # A layer with nothing but its kernel starts with what the vectors are already.
+                # A layer with nothing but its kernel does not change the vectors at the start.
                 kernel = keras.initializers.Identity()
             layer = keras.layers.Dense(
                 step.out_features,

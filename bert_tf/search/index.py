@@ -198,13 +198,15 @@ def rows_to_delete(
         )
     if not wanted:
         raise ValueError(f"There are no ids to delete from {path}; give one a line.")
-    rows = sorted({row for name in wanted for row in known[name]})
+    rows: set[int] = set()
+    for name in wanted:
+        rows.update(known[name])
     if len(rows) == count:
         raise ValueError(
             f"All {count} documents of {path} would be deleted; delete {path} itself, or give "
             "fewer ids."
         )
-    return rows
+    return sorted(rows)
 
 
 def compact_index(folder: str | os.PathLike) -> Manifest:

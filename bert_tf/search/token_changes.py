@@ -1,4 +1,4 @@
-"""Changes the documents in a file of token vectors, which is written anew and replaced."""
+"""Changes the documents in a file of token vectors, which a new file replaces."""
 
 import contextlib
 import os

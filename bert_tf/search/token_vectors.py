@@ -35,7 +35,7 @@ MOST_DECODED = 1 << 30  # bytes
 
 @dataclasses.dataclass(frozen=True)
 class TokenOrigin:
-    """The model that made token vectors, and what it was told.
+    """The model that made token vectors, and its settings.
 
     Args:
       source: path of the model; "": not known.
@@ -139,8 +139,8 @@ class TokenIndex:
             np.concatenate([part.vectors for part in parts]),
             np.cumsum([0, *lengths], dtype=np.int64),
             np.concatenate([part.scales for part in parts]),
-            [name for part in parts for name in part.ids],
-            [text for part in parts for text in part.texts],
+            list(itertools.chain.from_iterable(part.ids for part in parts)),
+            list(itertools.chain.from_iterable(part.texts for part in parts)),
             parts[-1].origin,
         )
 

@@ -138,7 +138,7 @@ def exclusive(path: str | os.PathLike, work: str = "", flag: str = "output_dir")
     The system releases the lock when a process ends in any way; the next process reuses its file.
 
     Args:
-      work: what the process with the lock is doing, for the message; "": waits until it ends.
+      work: the work of the process with the lock, for the message; "": waits until it ends.
       flag: the one by which the user can name another folder.
 
     Raises:

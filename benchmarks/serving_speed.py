@@ -4,7 +4,7 @@
     python -m benchmarks.serving_speed --pairs --model_dir=reranker --texts=wikipedia.txt
 
 --model_dir is an embedder, or with --pairs a reranker, in the form of sentence-transformers. It is
-exported as a SavedModel, as LiteRT files and as ONNX files, of which OpenVINO computes one as well,
+exported as SavedModels, as LiteRT files and as ONNX files, of which OpenVINO computes one as well,
 with its weights in int8 too; CTranslate2 and sentence-transformers compute the folder itself.
 Each engine runs in a process of its own, on as many cores as threads, tokenizer included. Rounds
 of all engines alternate. Shown are, for three kinds of calls, the median milliseconds of a call,
@@ -48,8 +48,9 @@ ROUNDS = flags.DEFINE_integer("rounds", 3, "Runs of each engine.", lower_bound=1
 THREADS = flags.DEFINE_list("threads", ["1", "2"], "Numbers of threads.")
 ENGINES = flags.DEFINE_list(
     "engines",
-    ["saved_model", "litert", "litert_dynamic", "onnx", "onnx_int8"]
-    + ["openvino", "openvino_int8", "ctranslate2", "ctranslate2_int8", "torch"],
+    ["saved_model", "saved_model_bfloat16", "litert", "litert_dynamic", "onnx", "onnx_int8"]
+    + ["openvino", "openvino_bfloat16", "openvino_int8"]
+    + ["ctranslate2", "ctranslate2_int8", "torch"],
     "What is measured. CTranslate2 has no ModernBERT and no rerankers.",
 )
 PAIRS = flags.DEFINE_bool("pairs", False, "--model_dir is a reranker.")
@@ -58,6 +59,7 @@ ENGINE = flags.DEFINE_string("engine", "", "Set by the program for its processes
 
 FILES = {
     "saved_model": "served",
+    "saved_model_bfloat16": "served_bfloat16",
     "litert": "none.tflite",
     "litert_dynamic": "dynamic.tflite",
     "onnx": "onnx",
@@ -74,7 +76,7 @@ Encode = Callable[[Inputs], np.ndarray]
 def start_bert_tf(engine: str, folder: pathlib.Path, threads: int) -> Encode:
     import bert_tf
 
-    if engine == "saved_model":
+    if engine.startswith("saved_model"):
         import tensorflow_text  # noqa: F401
     began()
     model = bert_tf.load(folder / FILES[engine], num_threads=threads)
@@ -98,7 +100,8 @@ def start_openvino(engine: str, folder: pathlib.Path, threads: int) -> Encode:
     began()
     tokenizer = start_tokenizer(folder / "onnx")
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
-    options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
+    precision = "bf16" if engine == "openvino_bfloat16" else "f32"
+    options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
     core = openvino.Core()
     network = core.read_model(str(folder / "onnx" / "onnx" / "model.onnx"))
     if engine == "openvino_int8":
@@ -155,6 +158,7 @@ def start_torch(engine: str, folder: pathlib.Path, threads: int) -> Encode:
 
 STARTS = {
     "openvino": start_openvino,
+    "openvino_bfloat16": start_openvino,
     "openvino_int8": start_openvino,
     "ctranslate2": start_ctranslate2,
     "ctranslate2_int8": start_ctranslate2,
@@ -234,6 +238,7 @@ def make_models(folder: pathlib.Path) -> None:
     lite = ["export.tflite", "--no_gate", "--output_file={}"]
     made = {
         "served": ["export.saved_model", "--output_dir={}"],
+        "served_bfloat16": ["export.saved_model", "--precision=bfloat16", "--output_dir={}"],
         "onnx": ["export.onnx", "--output_dir={}"],
         "onnx_int8": ["export.onnx", "--no_gate", "--quantize=int8", "--output_dir={}"],
         "none.tflite": [*lite, "--quantize=none"],

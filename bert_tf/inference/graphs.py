@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import pathlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from bert_tf.tasks.base.serving.saved_models import (
     read_card,
 )
 from bert_tf.text.kinds import VOCABULARY_FILES
-from bert_tf.text.packing import ids_after_prompt, pack
+from bert_tf.text.packing import BATCHES_AT_ONCE, ids_after_prompt, pack
 from bert_tf.text.text_counts import current_counts
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer, read_vocab
 
@@ -40,6 +41,7 @@ class GraphModel:
         self._functions = functions
         self._device = device
         self._folder: pathlib.Path | None = None
+        self._counting = threading.Lock()  # Batches are computed in several threads.
 
     @classmethod
     def of_saved_model(cls, folder: pathlib.Path, device: str = "") -> "GraphModel":
@@ -107,12 +109,14 @@ class GraphModel:
 
     def rows(self, *columns: Sequence[Any]) -> list[Row]:
         """Returns the outputs by name for each row of texts."""
-        self._count(columns)
+        with self._counting:
+            self._count(columns)
         return self._call("serving_default", [tf.constant(list(column)) for column in columns])
 
     def word_rows(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
         """Returns the outputs by name for each list of words."""
-        self._count([[" ".join(sentence) for sentence in sentences]])
+        with self._counting:
+            self._count([[" ".join(sentence) for sentence in sentences]])
         words = tf.ragged.constant(sentences, tf.string).to_tensor("")  # [B, W]
         return self._call("words", [words])
 
@@ -167,11 +171,11 @@ def set_threads(num_threads: int) -> None:
     Raises:
       ValueError: if it has already started with another number.
     """
-    threading = tf.config.threading
+    threads = tf.config.threading
     try:
-        # Threads share the work of one operation; operations run one after the other.
-        threading.set_intra_op_parallelism_threads(num_threads)
-        threading.set_inter_op_parallelism_threads(1)
+        # Threads share the work of one operation; those of a batch run one after the other.
+        threads.set_intra_op_parallelism_threads(num_threads)
+        threads.set_inter_op_parallelism_threads(min(num_threads, BATCHES_AT_ONCE))
     except RuntimeError:
         raise ValueError(
             f"num_threads is {num_threads}, but TensorFlow is already running: pass it with the "

@@ -145,6 +145,33 @@ class PaddedBatch:
         return ops.matmul(ops.expand_dims(one_hot, 1), padded)[:, 0]
 
 
+def gather_once(
+    values: Tensor, indices: Tensor, inverse: Tensor, is_gathered: Tensor | None = None
+) -> Tensor:
+    """Gathers rows, each at one index that counts: float [N, D] -> [M, D].
+
+    The gradient is the inverse gather. That of `tf.gather` would be a sum over indices, which
+    compilers and kernels compute row by row, as they do scatters. `ops.take` is slower, because it
+    allows negative indices.
+
+    Args:
+      values: float [N, D].
+      indices: int32 [M].
+      inverse: int32 [N], the index among the M of each of the N rows.
+      is_gathered: bool [N, 1], whether a row is among the M; None: each is.
+    """
+
+    @ops.custom_gradient
+    def gather(values: Tensor) -> Tensor:
+        def gradient(upstream: Tensor) -> Tensor:
+            gathered = tf.gather(upstream, inverse)
+            return gathered if is_gathered is None else ops.where(is_gathered, gathered, 0)
+
+        return tf.gather(values, indices), gradient
+
+    return gather(values)
+
+
 class ComputedPadding(PaddedBatch):
     """A padded batch whose padding has outputs that count, though no token attends to it."""
 
@@ -158,24 +185,29 @@ class UnpaddedBatch(PaddedBatch):
         self, input_mask: Tensor, ranks: Ranks | None = None, type_ids: Tensor | None = None
     ) -> None:
         super().__init__(input_mask, ranks, type_ids)
-        flat = ops.reshape(input_mask, (-1,))
+        is_real = ops.reshape(ops.cast(self.input_mask, "bool"), (-1,))  # [B*T]
+        # A batch without tokens computes its first padding, as gathers need something.
+        has_none = ops.logical_not(ops.any(is_real, keepdims=True))  # [1]
+        is_computed = ops.logical_or(is_real, ops.concatenate([has_none, is_real[1:]]))
         # The indices of the tokens in the flat batch, ascending.
-        self.token_indices = ops.cast(ops.nonzero(flat)[0], "int32")  # [U]
-        self.flat_size = ops.size(flat)
+        self.token_indices = ops.cast(ops.nonzero(is_computed)[0], "int32")  # [U]
+        # The token at each position of the flat batch; at padding an arbitrary one.
+        token = ops.cumsum(ops.cast(is_computed, "int32")) - 1
+        self._tokens = ops.maximum(token, 0)  # [B*T]
+        self._is_real = ops.expand_dims(is_real, 1)  # [B*T, 1]
 
     def unpad(self, flat: Tensor) -> Tensor:
-        # `ops.take` is slower, because it allows negative indices.
         return tf.gather(flat, self.token_indices)
 
     def pad(self, tokens: Tensor) -> Tensor:
-        shape = ops.stack([self.flat_size, tokens.shape[1]])
-        return ops.scatter(self.token_indices[:, None], tokens, shape)
+        return ops.where(self._is_real, self.to_rows(tokens), 0)
 
     def to_rows(self, tokens: Tensor) -> Tensor:
-        return self.pad(tokens)
+        # Attention hides padding, so it need not be zero.
+        return gather_once(tokens, self._tokens, self.token_indices)
 
     def from_rows(self, rows: Tensor) -> Tensor:
-        return self.unpad(rows)
+        return gather_once(rows, self.token_indices, self._tokens, self._is_real)
 
     def token_positions(self) -> Tensor:
         return self.token_indices % self.length
@@ -214,17 +246,8 @@ class PackedBatch(PaddedBatch):
 
     def pad(self, tokens: Tensor) -> Tensor:
         is_full = ops.reshape(self._texts >= 0, (-1, 1))  # [R*T, 1]
-
-        @ops.custom_gradient
-        def put_back(tokens: Tensor) -> Tensor:
-            # Each token has one position, so the gradient is the inverse gather. The gradient of
-            # `take` would be a sum over positions, which compilers run row by row.
-            def gradient(upstream: Tensor) -> Tensor:
-                return ops.where(is_full, ops.take(upstream, self.token_indices, axis=0), 0)
-
-            return ops.where(self._is_real, ops.take(tokens, self.packed, axis=0), 0), gradient
-
-        return put_back(tokens)
+        padded = gather_once(tokens, self.packed, self.token_indices, is_full)
+        return ops.where(self._is_real, padded, 0)
 
     def token_positions(self) -> Tensor:
         # Index in the flat batch = row * T + position.

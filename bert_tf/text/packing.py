@@ -5,9 +5,11 @@ token last, with a separate type: a <sep> b <sep> <cls>. The vocabulary determin
 Padding is always on the right.
 """
 
+import concurrent.futures
+import contextvars
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +25,9 @@ INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 Result = TypeVar("Result")
 # Attention to the padding of larger batches costs a CPU more than it gains by larger products.
 CPU_BATCH_TOKENS = 1024
+# TensorFlow's threads share each operation, but small ones run in one thread alone: another batch
+# then takes the rest of the processor.
+BATCHES_AT_ONCE = 2
 
 
 class PackedText(NamedTuple):
@@ -262,7 +267,10 @@ def pad_batch(rows: Sequence[PackedText], pad_id: int = 0) -> dict[str, np.ndarr
 
 
 def by_length(
-    sizes: Sequence[float], batch_size: int, compute: Callable[[list[int]], Iterable[Result]]
+    sizes: Sequence[float],
+    batch_size: int,
+    compute: Callable[[list[int]], Iterable[Result]],
+    at_once: int = 1,
 ) -> list[Result]:
     """Computes rows of similar length together, because padding costs as much as tokens.
 
@@ -271,6 +279,7 @@ def by_length(
       batch_size: maximum number of rows computed at once; without a GPU also at most
         `CPU_BATCH_TOKENS` tokens.
       compute: takes numbers of rows, returns as many results.
+      at_once: number of batches that a CPU computes at the same time, each in a thread.
 
     Returns:
       The results in the order of the rows.
@@ -282,13 +291,36 @@ def by_length(
     # The longest first: if memory is short, the first batch fails, not the last.
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     is_on_cpu = not has_gpu()
-    results: dict[int, Result] = {}
-    while len(results) < len(order):
-        start = len(results)
+    batches = []
+    start = 0
+    while start < len(order):
         count = batch_size
         if is_on_cpu:
             longest = max(1, sizes[order[start]])
             count = max(1, min(batch_size, int(CPU_BATCH_TOKENS / longest)))
-        chosen = order[start : start + count]
-        results |= zip(chosen, compute(chosen), strict=True)
+        batches.append(order[start : start + count])
+        start += count
+    results: dict[int, Result] = {}
+    computed = _in_threads(compute, batches, at_once if is_on_cpu else 1)
+    for chosen, rows in zip(batches, computed, strict=True):
+        results |= zip(chosen, rows, strict=True)
     return [results[index] for index in range(len(sizes))]
+
+
+def _in_threads(
+    compute: Callable[[list[int]], Iterable[Result]], batches: list[list[int]], num_threads: int
+) -> Iterator[Iterable[Result]]:
+    """Yields `compute` of each batch, in their order."""
+    if num_threads == 1 or len(batches) == 1:
+        yield from map(compute, batches)
+        return
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
+        calls = []
+        for batch in batches:
+            context = contextvars.copy_context()  # Holds the count of texts, for example.
+            calls.append(pool.submit(context.run, compute, batch))
+        try:
+            for call in calls:
+                yield call.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # After an error nothing else is begun.

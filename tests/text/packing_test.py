@@ -1,7 +1,10 @@
 """Packing against rows written by hand; truncation against the original's loop; windows."""
 
+import contextvars
 import itertools
 import random
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -201,6 +204,40 @@ def test_batches_of_a_cpu_have_a_thousand_tokens(monkeypatch, gpu, expected) -> 
     by_length([500, 3, 600, 400, 30, 2], 3, lambda rows: batches.append(rows) or rows)
     assert batches == expected
     assert by_length([9000], 3, lambda rows: rows) == [0]
+
+
+def test_batches_are_computed_at_the_same_time_and_counted_together(monkeypatch) -> None:
+    monkeypatch.setattr(packing, "has_gpu", lambda: False)
+    name = contextvars.ContextVar("name", default="")
+    name.set("of the caller")
+    both = threading.Barrier(2, timeout=60)
+
+    def compute(rows: list[int]) -> list[tuple[int, str]]:
+        both.wait()  # Returns when two batches have come here.
+        return [(row, name.get()) for row in rows]
+
+    sizes = [900, 20, 1000, 800]
+    found = by_length(sizes, 1, compute, at_once=2)
+    assert found == [(row, "of the caller") for row in range(4)]
+    monkeypatch.setattr(packing, "has_gpu", lambda: True)
+    threads = by_length(sizes, 1, lambda rows: [threading.current_thread()], at_once=2)
+    assert set(threads) == {threading.current_thread()}
+
+
+def test_an_error_in_a_batch_ends_the_others(monkeypatch) -> None:
+    monkeypatch.setattr(packing, "has_gpu", lambda: False)
+    begun = []
+
+    def compute(rows: list[int]) -> list[int]:
+        begun.append(rows)
+        if rows == [0]:
+            raise MemoryError("of the longest")
+        time.sleep(0.05)
+        return rows
+
+    with pytest.raises(MemoryError, match="of the longest"):
+        by_length(list(range(2000, 1900, -1)), 1, compute, at_once=2)
+    assert len(begun) < 50
 
 
 def test_rows_by_length_need_a_batch_size() -> None:

@@ -29,7 +29,7 @@ from bert_tf.tasks.embedding.answers import LateInteractionAnswers
 from bert_tf.tasks.embedding.contrastive_model import ContrastiveModel
 from bert_tf.tasks.embedding.packing import pack_text
 from bert_tf.tasks.embedding.token_pooling import pool_tokens_of_document
-from bert_tf.text.packing import INPUTS, by_length, pad_batch
+from bert_tf.text.packing import BATCHES_AT_ONCE, INPUTS, by_length, pad_batch
 
 QUERY, DOCUMENT = SIDES
 
@@ -230,14 +230,16 @@ class BertLateInteraction(LateInteractionAnswers, ContrastiveModel):
         tokens = self.tokens
         factor = tokens.pool_factor if side in tokens.pool_sides else 1.0
         options = (factor, tokens.protected_tokens, tokens.pool_normalizes)
+        encode = self._encode(side)
 
         def compute(chosen: list[int]) -> list[np.ndarray]:
             batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
-            vectors, scores = self._encode(side)(batch)
+            vectors, scores = encode(batch)
             texts_and_scores = zip(vectors.numpy(), scores.numpy(), strict=True)
             return [pool_tokens_of_document(one[kept], *options) for one, kept in texts_and_scores]
 
-        return by_length([len(row.ids) for row in rows], batch_size, compute)
+        lengths = [len(row.ids) for row in rows]
+        return by_length(lengths, batch_size, compute, BATCHES_AT_ONCE)
 
     def _make_encode(self, side: str) -> Any:
         """Returns `token_vectors` of a side as a single graph for batches of all shapes."""

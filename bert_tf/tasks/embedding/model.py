@@ -21,7 +21,7 @@ from bert_tf.tasks.base.examples.columns import read_texts
 from bert_tf.tasks.embedding.answers import EmbedderAnswers
 from bert_tf.tasks.embedding.contrastive_model import ContrastiveModel
 from bert_tf.tasks.embedding.packing import pack_text, prompt_length
-from bert_tf.text.packing import INPUTS, PackedText, by_length, pad_batch
+from bert_tf.text.packing import BATCHES_AT_ONCE, INPUTS, PackedText, by_length, pad_batch
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -131,16 +131,17 @@ class BertEmbedder(EmbedderAnswers, ContrastiveModel):
           skipped: number of first tokens of each row that the pooling skips.
         """
         vectors = np.zeros([len(rows), self.dimension], np.float32)
+        embed = self._embed_function()
 
         def compute(chosen: list[int]) -> list[int]:
             batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
             prompt_lengths = np.full([len(chosen)], skipped, np.int32)
             inputs = {**batch, "prompt_lengths": prompt_lengths}
             # Written in place: a list of vectors would need the memory twice.
-            vectors[chosen] = self._embed_function()(inputs).numpy()
+            vectors[chosen] = embed(inputs).numpy()
             return chosen
 
-        by_length([len(row.ids) for row in rows], batch_size, compute)
+        by_length([len(row.ids) for row in rows], batch_size, compute, BATCHES_AT_ONCE)
         return vectors
 
     def pack(self, text: str, prompt: str = "") -> PackedText:

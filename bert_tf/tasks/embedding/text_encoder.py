@@ -17,7 +17,7 @@ from bert_tf.network.encoder import BertEncoder
 from bert_tf.network.pooling import l2_normalize, pool_tokens
 from bert_tf.tasks.embedding.model import BertEmbedder
 from bert_tf.tasks.embedding.packing import prompt_length
-from bert_tf.text.packing import INPUTS, PackedText, by_length, pack, pad_batch
+from bert_tf.text.packing import BATCHES_AT_ONCE, INPUTS, PackedText, by_length, pack, pad_batch
 from bert_tf.text.tokenization import Tokenizer, make_tokenizer
 
 
@@ -113,7 +113,8 @@ class TextEncoder:
             batch = pad_batch([rows[index] for index in chosen], self.tokenizer.vocab.pad_id)
             return map(keep, self._compute(batch).numpy())
 
-        return by_length([len(row.ids) for row in rows], self.batch_size, compute)
+        lengths = [len(row.ids) for row in rows]
+        return by_length(lengths, self.batch_size, compute, BATCHES_AT_ONCE)
 
 
 class PromptedEmbedder:

@@ -36,6 +36,8 @@ class GraphModel:
       device: TensorFlow's name of the device; "": chosen by TensorFlow.
     """
 
+    calls_at_once = BATCHES_AT_ONCE
+
     def __init__(self, card: Metadata, functions: dict[str, Function], device: str) -> None:
         self.card = card
         self._functions = functions

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from bert_tf.tasks.base.serving.metadata import Metadata
-from bert_tf.text.packing import BATCHES_AT_ONCE, by_length
+from bert_tf.text.packing import by_length
 from bert_tf.text.text_counts import Remedy
 
 Row = dict[str, Any]
@@ -20,9 +20,11 @@ class TextFunction(Protocol):
 
     Attributes:
       card: kind, inputs (names of the texts), labels, max_seq_length.
+      calls_at_once: number of threads that may call it.
     """
 
     card: Metadata
+    calls_at_once: int
 
     def rows(self, *columns: Sequence[Any]) -> list[Row]:
         """Returns the outputs by name for each row of texts; strings are bytes.
@@ -65,7 +67,7 @@ class ModelOutputs:
         for row in zip(*columns, strict=True):
             characters = sum(len("".join(text)) for text in row)  # a text, or its words
             sizes.append(min(characters / CHARACTERS_PER_TOKEN, self.max_seq_length))
-        return by_length(sizes, batch_size, compute, BATCHES_AT_ONCE)
+        return by_length(sizes, batch_size, compute, self._model.calls_at_once)
 
 
 def refuse_direction() -> None:

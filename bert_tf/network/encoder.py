@@ -301,7 +301,8 @@ class BertEncoder(FromPretrained, keras.Model):
             _check_attentions(inputs, memories)
         config = self.config
         dropout_seed = self.draw_dropout_seed(training, dropout_seed)
-        layout = find_layout(inputs, self.unpad, self.positions.has_segment_terms)
+        has_types = self.positions.has_segment_terms
+        layout = find_layout(inputs, self.unpad, has_types, training)
         memory_length = count_tokens(memories, inputs, layout, config, self.positions.has_memory)
         hidden = self.embed(inputs, dropout_seed, layout)  # [U, D]
         stream = find_stream(inputs, layout)

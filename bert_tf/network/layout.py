@@ -179,12 +179,21 @@ class ComputedPadding(PaddedBatch):
 
 
 class UnpaddedBatch(PaddedBatch):
-    """The tokens of a padded batch, without the padding."""
+    """The tokens of a padded batch, without the padding.
+
+    Args:
+      training: whether gradients are computed; without, graphs have none of their own.
+    """
 
     def __init__(
-        self, input_mask: Tensor, ranks: Ranks | None = None, type_ids: Tensor | None = None
+        self,
+        input_mask: Tensor,
+        ranks: Ranks | None = None,
+        type_ids: Tensor | None = None,
+        training: bool = True,
     ) -> None:
         super().__init__(input_mask, ranks, type_ids)
+        self._training = training
         is_real = ops.reshape(ops.cast(self.input_mask, "bool"), (-1,))  # [B*T]
         # A batch without tokens computes its first padding, as gathers need something.
         has_none = ops.logical_not(ops.any(is_real, keepdims=True))  # [1]
@@ -204,9 +213,13 @@ class UnpaddedBatch(PaddedBatch):
 
     def to_rows(self, tokens: Tensor) -> Tensor:
         # Attention hides padding, so it need not be zero.
+        if not self._training:
+            return tf.gather(tokens, self._tokens)
         return gather_once(tokens, self._tokens, self.token_indices)
 
     def from_rows(self, rows: Tensor) -> Tensor:
+        if not self._training:
+            return self.unpad(rows)
         return gather_once(rows, self.token_indices, self._tokens, self._is_real)
 
     def token_positions(self) -> Tensor:
@@ -285,7 +298,9 @@ class PackedBatch(PaddedBatch):
         return ops.take(tokens, self.starts + ops.maximum(lengths - 1, 0), axis=0)
 
 
-def find_layout(inputs: Batch, unpad: bool, has_types: bool = False) -> PaddedBatch:
+def find_layout(
+    inputs: Batch, unpad: bool, has_types: bool = False, training: bool = True
+) -> PaddedBatch:
     """Returns the layout of a batch.
 
     Args:
@@ -294,6 +309,7 @@ def find_layout(inputs: Batch, unpad: bool, has_types: bool = False) -> PaddedBa
         `packed_positions` int32 [R, T] and `packed_starts` int32 [B].
       unpad: whether padding is left out of a batch that is not packed.
       has_types: whether the attention scores depend on `input_type_ids`.
+      training: see `UnpaddedBatch`.
     """
     ranks = None
     type_ids = ops.cast(inputs["input_type_ids"], "int32") if has_types else None
@@ -313,5 +329,5 @@ def find_layout(inputs: Batch, unpad: bool, has_types: bool = False) -> PaddedBa
     if "computed_mask" in inputs:
         return ComputedPadding(inputs["input_mask"], ranks, type_ids)
     if unpad:
-        return UnpaddedBatch(inputs["input_mask"], ranks, type_ids)
+        return UnpaddedBatch(inputs["input_mask"], ranks, type_ids, training)
     return PaddedBatch(inputs["input_mask"], ranks, type_ids)

@@ -25,8 +25,8 @@ INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 Result = TypeVar("Result")
 # Attention to the padding of larger batches costs a CPU more than it gains by larger products.
 CPU_BATCH_TOKENS = 1024
-# TensorFlow's threads share each operation, but small ones run in one thread alone: another batch
-# then takes the rest of the processor.
+# For TensorFlow, whose threads share each operation: small ones run in one thread, and another
+# batch then takes the rest of the processor.
 BATCHES_AT_ONCE = 2
 
 

@@ -1,5 +1,6 @@
 """LiteRT files of tiny models: equal to Keras, judged before they are kept, whole or absent."""
 
+import concurrent.futures
 import dataclasses
 import functools
 import json
@@ -101,6 +102,19 @@ def test_float32_equals_keras_for_any_batch_and_length(kind):
             assert set(found) == set(output_names(kind))
             # Vectors of random weights are not small; other outputs are.
             assert max(found.values()) < 1e-5, (num_rows, length, found)
+
+
+def test_threads_may_share_a_file():
+    model = LiteModel(lite_file(FEW_KINDS[0], "none"))
+    batches = []
+    for length in (3, 16, 48):
+        batches += [random_batch(served_of(FEW_KINDS[0]), 7, length)] * 8
+    alone = list(map(model.from_ids, batches))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(model.from_ids, batches))
+    for found, expected in zip(together, alone, strict=True):
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
 
 
 @pytest.mark.parametrize(

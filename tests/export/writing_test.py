@@ -54,6 +54,12 @@ def test_all_signatures_call_one_graph_of_the_model(exported) -> None:
         assert not any("IdentityN" in operations for operations in kinds)
 
 
+def test_graphs_have_no_gradients_of_their_own(exported) -> None:
+    # Where they have, TensorFlow warns of each when it loads them.
+    for folder in (exported.texts, exported.ids):
+        assert b"_gradient_op_type" not in (folder / "saved_model.pb").read_bytes()
+
+
 def test_card_and_vocabulary(exported) -> None:
     served = exported.served
     assert exported.texts.parts[-2:] == ("toy", "3") and exported.ids.parts[-2:] == ("toy_ids", "3")

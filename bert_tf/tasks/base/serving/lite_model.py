@@ -9,6 +9,7 @@ import os
 import pathlib
 import struct
 import tempfile
+import threading
 import zipfile
 from collections.abc import Sequence
 from typing import Any
@@ -59,6 +60,7 @@ class LiteModel(RowModel):
             raise ValueError(f"{path} was not written by export.tflite: {reason}.") from None
         super().__init__(path, card, vocab)
         self._num_threads = num_threads
+        self._computing = threading.Lock()  # An interpreter has one memory for all calls.
         try:
             interpreter = _load_interpreter(path, num_threads)
             self._run = interpreter.get_signature_runner("serving_default")
@@ -98,7 +100,8 @@ class LiteModel(RowModel):
     def _compute(self, batch: Arrays) -> Arrays:
         """Returns the outputs for a batch, which LiteRT computes as one block."""
         try:
-            return self._run(**batch)
+            with self._computing:
+                return self._run(**batch)
         except RuntimeError as error:
             reason = first_line(error)
             raise ValueError(f"{self._path} cannot compute this batch: {reason}.") from None
@@ -109,7 +112,9 @@ class LiteModel(RowModel):
         Raises:
           ValueError: if it was written without --text_input, or tensorflow-text is not installed.
         """
-        return self._run_texts(text=np.array([text.encode("utf8") for text in texts], object))
+        encoded = np.array([text.encode("utf8") for text in texts], object)
+        with self._computing:
+            return self._run_texts(text=encoded)
 
     @functools.cached_property
     def _run_texts(self) -> Any:

@@ -20,6 +20,7 @@ class RowModel:
         outputs.
     """
 
+    calls_at_once = 1  # Its threads share each batch.
     has_logits = False  # LiteRT files have probabilities of them.
 
     def __init__(self, path: str | os.PathLike, card: Metadata, vocab: AnyVocab) -> None:

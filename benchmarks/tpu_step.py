@@ -99,7 +99,7 @@ def main() -> None:
     # The programs choose precision and compilation as on an accelerator, of an unknown speed.
     precision.has_accelerator = lambda: True
     flops.has_accelerator = lambda: True
-    flops.measure_matrix_product = lambda: 0.0
+    flops.measure_products = lambda: {"float32": 0.0}
     Trainer._run_call = write_step
     sys.argv = [given.program, *arguments]
     runpy.run_module(f"bert_tf.{given.program}", run_name="__main__", alter_sys=True)

@@ -156,9 +156,9 @@ def quick() -> Iterator[None]:
 
     That is to measure the machine, and to draw the curves.
     """
-    measure = "bert_tf.training.flops.measure_matrix_product"
+    products = {"float32": 1e11, "bfloat16": 2e11}
     with (
-        mock.patch(measure, return_value=1e11),
+        mock.patch("bert_tf.training.flops.measure_products", return_value=products),
         mock.patch("matplotlib.figure.Figure.savefig", lambda _, file, **__: file.write(b"PNG")),
     ):
         yield

@@ -22,7 +22,7 @@ from bert_tf.config.combined import COMBINED
 from bert_tf.config.combined_flags import FlagOfFields, warn_of_fields
 from bert_tf.config.help_text import help_text
 from bert_tf.system import printable
-from bert_tf.system.around_import import before_import
+from bert_tf.system.around_import import before_import, import_keras_without_extras
 from bert_tf.system.bounded_files import read_text
 from bert_tf.system.files import output_fault
 from bert_tf.system.model_names import MODEL_FLAGS, WHOLE_MODEL_FLAGS, check_model
@@ -323,6 +323,7 @@ def run(
             return 130
 
     printable.open_closed_streams()
+    import_keras_without_extras()
     try:
         app.run(guarded, flags_parser=parse)
     except OSError as error:  # Of standard output; `guarded` reports all others.

@@ -1,5 +1,7 @@
 """Floating-point operations of a step, and the machine's peak rate."""
 
+import functools
+import pathlib
 import re
 import time
 from typing import NamedTuple
@@ -8,6 +10,9 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.network.attention import MAX_FULL_BLOCKS, MIN_BLOCK_SIZE
+
+CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # those of units for bfloat16
+PRODUCT_SIZE = 2048
 
 
 class Device(NamedTuple):
@@ -93,8 +98,8 @@ def training_flops(config: ModelConfig, length: int, predictions: int) -> float:
 def peak_flops(precision: str) -> tuple[float, str]:
     """Returns the FLOP/s of one device, 0 if unknown, and the source of the number.
 
-    The number is the data sheet's for a GPU, and the measured rate of a large float32 matrix
-    product for a CPU.
+    The number is the data sheet's for a GPU, and for a CPU the measured rate of a large matrix
+    product in the precision.
     """
     name, device = known_gpu()
     if device:
@@ -102,20 +107,37 @@ def peak_flops(precision: str) -> tuple[float, str]:
         return peak, f"data sheet of {name}"
     if name:
         return 0.0, f"unknown device {name}"
-    return measure_matrix_product(), "a 2048 x 2048 float32 matrix product here"
+    products = measure_products()
+    # Without units a step in bfloat16 is slower than in float32, whose rate is then the peak.
+    dtype = precision.removeprefix("mixed_")
+    dtype = dtype if dtype in products else "float32"
+    return products[dtype], f"a {PRODUCT_SIZE} x {PRODUCT_SIZE} {dtype} matrix product here"
 
 
-def measure_matrix_product(size: int = 2048, repeats: int = 10) -> float:
-    """Returns the best FLOP/s of a square float32 matrix product.
+def has_bfloat16_units() -> bool:
+    """Returns whether the CPU can multiply bfloat16, according to Linux."""
+    path = pathlib.Path("/proc/cpuinfo")
+    words = path.read_text(errors="replace").split() if path.exists() else ()
+    return not CPU_FLAGS.isdisjoint(words)
 
-    It is the best instead of the median rate, which other processes would lower.
+
+@functools.cache
+def measure_products(size: int = PRODUCT_SIZE, seconds: float = 0.8) -> dict[str, float]:
+    """Returns the FLOP/s of a square matrix product in float32 and, with units, in bfloat16.
+
+    They are measured alternately and the best times count, so that other processes matter little.
     """
-    matrix = tf.random.stateless_normal([size, size], [0, 0])
-    # The first product, which starts the threads, is not timed.
-    tf.linalg.matmul(matrix, matrix).numpy()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        tf.linalg.matmul(matrix, matrix).numpy()
-        seconds.append(time.perf_counter() - start)
-    return 2.0 * size**3 / min(seconds)
+    matrices = {"float32": tf.random.stateless_normal([size, size], [0, 0])}
+    if has_bfloat16_units():
+        matrices["bfloat16"] = tf.cast(matrices["float32"], tf.bfloat16)
+    best = dict.fromkeys(matrices, float("inf"))
+    end = 0.0
+    while not end or time.perf_counter() < end:
+        for dtype, matrix in matrices.items():
+            start = time.perf_counter()
+            # Reading an element waits until the product is computed.
+            tf.linalg.matmul(matrix, matrix)[0, 0].numpy()
+            if end:  # The first round, which starts the threads, is not timed.
+                best[dtype] = min(best[dtype], time.perf_counter() - start)
+        end = end or time.perf_counter() + seconds
+    return {dtype: 2.0 * size**3 / least for dtype, least in best.items()}

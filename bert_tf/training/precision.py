@@ -6,8 +6,6 @@ units (AVX512 BF16, AMX, ARM's BF16) a step takes half the time of float32, on o
 """
 
 import dataclasses
-import pathlib
-import time
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -15,10 +13,10 @@ from absl import logging
 
 from bert_tf.checkpoints.run_record import recorded
 from bert_tf.config import TrainingConfig
+from bert_tf.training import flops
 from bert_tf.training.distribution import from_chief, is_chief
-from bert_tf.training.flops import has_accelerator
+from bert_tf.training.flops import has_accelerator, has_bfloat16_units
 
-CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 MIN_GAIN = 1.3  # speed-up of a matrix product; the other operations of a step gain less
 
 
@@ -65,37 +63,11 @@ def find_precision() -> tuple[str, str]:
         return "float32", "as this GPU has no units for bfloat16"
     if not has_bfloat16_units():
         return "float32", "as this CPU has no units for bfloat16"
-    gain = measure_gain()
+    products = flops.measure_products()
+    gain = products["bfloat16"] / products["float32"]
     if gain < MIN_GAIN:
         return "float32", f"as a product in bfloat16 takes {1 / gain:.2f} times as long here"
     return "mixed_bfloat16", f"in which a product is {gain:.1f} times as fast here"
-
-
-def has_bfloat16_units() -> bool:
-    """Returns whether the CPU can multiply bfloat16, according to Linux."""
-    path = pathlib.Path("/proc/cpuinfo")
-    words = path.read_text(errors="replace").split() if path.exists() else ()
-    return not CPU_FLAGS.isdisjoint(words)
-
-
-def measure_gain(size: int = 1024, seconds: float = 0.7) -> float:
-    """Returns the speed-up of a matrix product in bfloat16 over float32.
-
-    The two are measured alternately and the best times count, so that other processes matter
-    little.
-    """
-    matrices = [tf.random.stateless_normal([size, size], [0, 0])]
-    matrices.append(tf.cast(matrices[0], tf.bfloat16))
-    best = [float("inf"), float("inf")]
-    end = 0.0
-    while not end or time.perf_counter() < end:
-        for index, matrix in enumerate(matrices):
-            start = time.perf_counter()
-            # Reading an element waits until the product is computed.
-            tf.linalg.matmul(matrix, matrix)[0, 0].numpy()
-            best[index] = min(best[index], time.perf_counter() - start)
-        end = end or time.perf_counter() + seconds  # The first round only warms up.
-    return best[0] / best[1]
 
 
 class Compilation(NamedTuple):

@@ -5,12 +5,14 @@ import tensorflow as tf
 
 from bert_tf.config import ModelConfig
 from bert_tf.pretraining.masked_words.model import BertPretrainer
+from bert_tf.training import flops
 from bert_tf.training.flops import (
     DEVICES,
     attended_tokens,
     data_sheet,
     forward_flops,
-    measure_matrix_product,
+    measure_products,
+    peak_flops,
     training_flops,
 )
 
@@ -83,5 +85,19 @@ def test_data_sheet_is_that_of_the_gpu(name, key):
     assert data_sheet(name) == (DEVICES[key] if key else None)
 
 
-def test_a_product_is_measured():
-    assert 1e8 < measure_matrix_product(size=256, repeats=3) < 1e14
+@pytest.mark.parametrize("has_units", [True, False])
+def test_products_are_measured(monkeypatch, has_units):
+    monkeypatch.setattr(flops, "has_bfloat16_units", lambda: has_units)
+    measured = measure_products.__wrapped__(size=256, seconds=0.05)
+    assert set(measured) == ({"float32", "bfloat16"} if has_units else {"float32"})
+    assert all(1e8 < rate < 1e14 for rate in measured.values())
+
+
+def test_the_peak_is_that_of_the_precision(monkeypatch):
+    monkeypatch.setattr(flops, "known_gpu", lambda: ("", None))
+    monkeypatch.setattr(flops, "measure_products", lambda: {"float32": 1.0, "bfloat16": 2.0})
+    assert peak_flops("float32")[0] == 1.0
+    assert peak_flops("mixed_bfloat16")[0] == 2.0
+    assert peak_flops("mixed_float16")[0] == 1.0
+    monkeypatch.setattr(flops, "measure_products", lambda: {"float32": 1.0})
+    assert peak_flops("mixed_bfloat16")[0] == 1.0

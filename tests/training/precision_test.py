@@ -1,7 +1,6 @@
 """bfloat16 on a CPU: chosen where it is fast, and a step compiled in parts computes the same."""
 
 import dataclasses
-import pathlib
 
 import keras
 import numpy as np
@@ -12,7 +11,7 @@ from absl import logging
 from bert_tf.config import TrainingConfig
 from bert_tf.network.xla_region import compile_xla_regions
 from bert_tf.pretraining.masked_words.model import BertPretrainer
-from bert_tf.training import precision
+from bert_tf.training import flops, precision
 from bert_tf.training.precision import choose_precision, compilation
 from tests.training.toy_task import TOY, toy_batch
 
@@ -77,7 +76,7 @@ def test_auto_takes_what_is_fast_and_says_so(monkeypatch, has_units, gain, expec
     said = []
     monkeypatch.setattr(logging, "info", lambda text, *values: said.append(text % values))
     monkeypatch.setattr(precision, "has_bfloat16_units", lambda: has_units)
-    monkeypatch.setattr(precision, "measure_gain", lambda: gain)
+    monkeypatch.setattr(flops, "measure_products", lambda: {"float32": 2, "bfloat16": 2 * gain})
     assert choose_precision(AUTO, ONE).precision == expected
     assert len(said) == 1 and expected in said[0]
 
@@ -110,8 +109,3 @@ def test_all_hosts_have_the_precision_of_the_first(monkeypatch):
     for told, expected in ((1.0, "mixed_bfloat16"), (0.0, "float32")):
         monkeypatch.setattr(precision, "from_chief", lambda strategy, own, told=told: [told])
         assert choose_precision(AUTO, ONE).precision == expected
-
-
-@pytest.mark.skipif(not pathlib.Path("/proc/cpuinfo").exists(), reason="Linux tells")
-def test_gain_is_measured():
-    assert 0.01 < precision.measure_gain(256, 0.1) < 100

@@ -65,9 +65,10 @@ def load(
     """
     if kind and kind not in ANSWERING:
         raise ValueError(f"kind is {kind!r}, expected one of {', '.join(ANSWERING)}.")
-    check_numbers(0, max_seq_length=max_seq_length, num_threads=num_threads)
+    check_numbers(0, or_none=True, max_seq_length=max_seq_length, num_threads=num_threads)
     check_numbers(1, batch_size=batch_size)
-    check_model(os.fspath(path), has_weights=True)  # Before TensorFlow takes its seconds.
+    path = os.fsdecode(path)
+    check_model(path, has_weights=True)  # Before TensorFlow takes its seconds.
     local = _local_path(path)
     requested: Requested = {"kind": kind, "max_seq_length": max_seq_length, "pair": pair}
     if local.suffix == ".tflite" or find_onnx(local):
@@ -91,9 +92,9 @@ def load(
     return _load_trained(local, requested, batch_size, device)
 
 
-def _local_path(path: str | os.PathLike) -> pathlib.Path:
+def _local_path(path: str) -> pathlib.Path:
     """Returns `local_path`, which needs the code of hubs only for their names."""
-    if not HUB_NAME.fullmatch(os.fspath(path)):
+    if not HUB_NAME.fullmatch(path):
         return pathlib.Path(path).expanduser()
     from bert_tf.checkpoints.hub import local_path
 

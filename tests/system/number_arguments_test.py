@@ -14,6 +14,7 @@ from bert_tf.tasks.base.examples.rows import TokenizedDataset
 from bert_tf.tasks.base.models.preprocessor import BertPreprocessor
 from bert_tf.tasks.base.models.row_outputs import RowOutputs
 from bert_tf.tasks.base.models.text_model import TextModel
+from bert_tf.tasks.embedding.answers import EmbedderAnswers
 from bert_tf.text.packing import PackedText, by_length
 from bert_tf.text.vocab import Vocab
 from tests.conftest import tiny_tokens
@@ -32,7 +33,8 @@ def test_what_is_too_small(value):
 
 
 def test_what_is_right():
-    check_numbers(1, epochs=np.int64(3), batch_size=None)
+    check_numbers(1, epochs=np.int64(3))
+    check_numbers(1, or_none=True, batch_size=None)
     check_numbers(0, whole=False, learning_rate=np.float32(1e-3), other=1)
     check_numbers(0, 1, whole=False, one=1, zero=0.0)
     with pytest.raises(ValueError, match="^other .*1.5.* 0 .* 1"):
@@ -59,6 +61,9 @@ def test_every_use_of_a_model_names_the_argument():
         ("max_seq_length", lambda: load("none", max_seq_length="16")),
         ("threshold", lambda: check_threshold("0.5", True)),
         ("top_k", lambda: check_top_k("5")),
+        ("top_k", lambda: check_top_k(None)),
+        ("batch_size", lambda: by_length([1], None, list)),
+        ("prompt", lambda: EmbedderAnswers.encode(None, ["a"], prompt=3)),
     ):
         with pytest.raises(TypeError, match=f"^{name} "):
             use()

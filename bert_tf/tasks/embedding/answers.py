@@ -59,8 +59,11 @@ class EmbedderAnswers(abc.ABC):
           ValueError: if the model has no vocabulary or no prompt of that name, or was exported with
             another prompt; `texts` is a single string or contains a value that is not a text; or
             `batch_size` is below 1.
+          TypeError: if `prompt` is no text, or `batch_size` no whole number.
         """
         prefix = self.named_prompt(prompt_name) if prompt is None else prompt
+        if not isinstance(prefix, str):
+            raise TypeError(f"prompt is {prompt!r}, expected a text before each of the texts.")
         return self.encode_texts(text_column(texts), prefix, batch_size)
 
     def encode_query(self, texts: TextColumn, *, batch_size: int = BATCH_SIZE) -> np.ndarray:

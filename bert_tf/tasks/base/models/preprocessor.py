@@ -74,7 +74,7 @@ class BertPreprocessor(keras.layers.Layer):
         **kwargs: Unpack[ModelOptions],
     ) -> None:
         super().__init__(name=name, **kwargs)
-        check_numbers(0, max_seq_length=max_seq_length)
+        check_numbers(0, or_none=True, max_seq_length=max_seq_length)
         self.vocab = read_vocab(vocab) if isinstance(vocab, str | os.PathLike) else vocab
         self.do_lower_case = do_lower_case
         self.max_seq_length = max_seq_length

@@ -260,12 +260,17 @@ class TextModel(FromPretrained, abc.ABC):
           TypeError: if a number is given as text.
           FloatingPointError: if the loss of an epoch is not a finite number.
         """
-        check_numbers(1, batch_size=batch_size, validation_batch_size=validation_batch_size)
         check_numbers(
-            1, epochs=epochs, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps
+            1,
+            or_none=True,
+            batch_size=batch_size,
+            validation_batch_size=validation_batch_size,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
         )
         check_numbers(0, initial_epoch=initial_epoch)
-        check_numbers(0, whole=False, learning_rate=learning_rate)
+        check_numbers(0, whole=False, or_none=True, learning_rate=learning_rate)
         check_numbers(0, 1, whole=False, validation_split=validation_split)
         # Before the data are read, because class weights may become part of the loss.
         config = LabelLossConfig(label_smoothing=label_smoothing, focal_gamma=focal_gamma)

@@ -118,7 +118,9 @@ def chunk_products(queries: np.ndarray, documents: np.ndarray) -> Iterator[tuple
             if block.dtype != np.float32:
                 block = _as_float32(block, converted[: len(block)])
             span = slice(start - first, start - first + len(block))
-            np.matmul(queries, block.T, out=products[:, span])
+            # Some processors note bad numbers here already; they are named below.
+            with np.errstate(invalid="ignore", over="ignore"):
+                np.matmul(queries, block.T, out=products[:, span])
         # A bad document has bad scores with every query, so one query shows it.
         if not np.isfinite(products[:1]).all():
             raise ValueError(

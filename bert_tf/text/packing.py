@@ -5,6 +5,7 @@ token last, with a separate type: a <sep> b <sep> <cls>. The vocabulary determin
 Padding is always on the right.
 """
 
+import collections
 import concurrent.futures
 import contextvars
 import functools
@@ -314,13 +315,13 @@ def _in_threads(
     if num_threads == 1 or len(batches) == 1:
         yield from map(compute, batches)
         return
+    calls: collections.deque[concurrent.futures.Future] = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
-        calls = []
         for batch in batches:
+            # Not all at once: their results, which the caller makes smaller, would wait in memory.
+            if len(calls) == num_threads:
+                yield calls.popleft().result()
             context = contextvars.copy_context()  # Holds the count of texts, for example.
             calls.append(pool.submit(context.run, compute, batch))
-        try:
-            for call in calls:
-                yield call.result()
-        finally:
-            pool.shutdown(cancel_futures=True)  # After an error nothing else is begun.
+        while calls:
+            yield calls.popleft().result()

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.formats import read_checkpoint, write_checkpoint
 from bert_tf.metrics.sparse import SparseIndex, SparseVectors, sparse_row
 from bert_tf.pretraining.masked_words.model import BertPretrainer
 from bert_tf.search.splade import SparseEncoder
-from bert_tf.text.packing import PackedText
+from bert_tf.text.packing import BATCHES_AT_ONCE, PackedText
 from tests.float_bounds import assert_close
 from tests.tiny_model import write_tiny_model
 
@@ -53,7 +53,7 @@ def test_dense_rows_go_with_their_batch() -> None:
     given: list[weakref.ref] = []
 
     def compute(batch: dict[str, np.ndarray]) -> types.SimpleNamespace:
-        assert all(array() is None for array in given)
+        assert sum(array() is not None for array in given) <= BATCHES_AT_ONCE
         rows = np.eye(5, dtype=np.float32)[batch["input_mask"].sum(1)]
         given.append(weakref.ref(rows))
         return types.SimpleNamespace(numpy=lambda: rows)

@@ -165,7 +165,9 @@ def gather_once(
     def gather(values: Tensor) -> Tensor:
         def gradient(upstream: Tensor) -> Tensor:
             gathered = tf.gather(upstream, inverse)
-            return gathered if is_gathered is None else ops.where(is_gathered, gathered, 0)
+            if is_gathered is None:
+                return gathered
+            return ops.where(is_gathered, gathered, 0)
 
         return tf.gather(values, indices), gradient
 

@@ -68,7 +68,7 @@ def import_keras_without_extras() -> None:
 @contextlib.contextmanager
 def hidden_packages(names: Sequence[str]) -> Iterator[None]:
     """Makes imports of packages fail inside the context, unless they are loaded already."""
-    hidden = [name for name in names if name not in sys.modules]
+    hidden = set(names) - set(sys.modules)
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]
     try:

@@ -301,8 +301,10 @@ def by_length(
             count = max(1, min(batch_size, int(CPU_BATCH_TOKENS / longest)))
         batches.append(order[start : start + count])
         start += count
+    if not is_on_cpu:
+        at_once = 1
     results: dict[int, Result] = {}
-    computed = _in_threads(compute, batches, at_once if is_on_cpu else 1)
+    computed = _in_threads(compute, batches, at_once)
     for chosen, rows in zip(batches, computed, strict=True):
         results |= zip(chosen, rows, strict=True)
     return [results[index] for index in range(len(sizes))]

@@ -110,7 +110,8 @@ def peak_flops(precision: str) -> tuple[float, str]:
     products = measure_products()
     # Without units a step in bfloat16 is slower than in float32, whose rate is then the peak.
     dtype = precision.removeprefix("mixed_")
-    dtype = dtype if dtype in products else "float32"
+    if dtype not in products:
+        dtype = "float32"
     return products[dtype], f"a {PRODUCT_SIZE} x {PRODUCT_SIZE} {dtype} matrix product here"
 
 

@@ -54,23 +54,27 @@ def test_pieces_go_out_and_back_as_in_numpy(mask, in_graph):
             tape.watch(pieces)
             again = layout.pad(pieces)
             padded_score = tf.reduce_sum(again * slope)
-            pieces_score = tf.reduce_sum(
-                pieces * tf.gather(tf.constant(slope), layout.token_indices)
-            )
+            slopes = tf.gather(tf.constant(slope), layout.token_indices)
+            pieces_score = tf.reduce_sum(pieces * slopes)
+            rows_score = tf.reduce_sum(layout.from_rows(padded) * slopes)
         to_padded = tape.gradient(pieces_score, padded)
-        return layout.token_indices, pieces, again, tape.gradient(padded_score, pieces), to_padded
+        to_rows = tape.gradient(rows_score, padded)
+        to_pieces = tape.gradient(padded_score, pieces)
+        return layout.token_indices, pieces, again, to_pieces, to_padded, to_rows
 
     if in_graph:  # Neither the rows nor their length are known when it is traced.
         shapes = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, width])
         both_ways = tf.function(both_ways, input_signature=shapes)
     received = both_ways(tf.constant(mask), tf.constant(padded))
-    found, pieces, again, gradient, padded_gradient = received
+    found, pieces, again, gradient, padded_gradient, rows_gradient = received
     np.testing.assert_array_equal(found, computed)
     np.testing.assert_array_equal(pieces, padded[computed])
     expected = np.zeros_like(padded)
     expected[places] = padded[places]
     np.testing.assert_array_equal(again, expected)
     np.testing.assert_array_equal(gradient, slope[computed] if len(places) else 0 * slope[:1])
+    expected[places] = slope[places]
+    np.testing.assert_array_equal(rows_gradient, expected)
     expected[computed] = slope[computed]
     np.testing.assert_array_equal(tf.convert_to_tensor(padded_gradient), expected)
 

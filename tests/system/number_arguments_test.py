@@ -50,6 +50,11 @@ def test_fit_names_the_argument_before_it_reads(name):
         TextModel.fit(None, ["a text"], [0], **{name: "3"})
 
 
+def test_a_path_may_be_bytes():
+    with pytest.raises(ValueError, match="^none does not exist"):
+        load(b"none")
+
+
 def test_every_use_of_a_model_names_the_argument():
     rows = TokenizedDataset([PackedText([2, 3], [0, 0])])
     vocab = Vocab(tuple(tiny_tokens()))
